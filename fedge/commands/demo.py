@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedge.config.registers.option import ConfigError
 from fedge.launch.projects.project import read_config
 from fedge.process.endings import exits
-from fedge.records.folder import refuse_taken_name
+from fedge.records.folder import REPORT, refuse_taken_name
 
 if TYPE_CHECKING:
     from fedge.records.reading.reader import RunData
@@ -64,7 +64,7 @@ def _demo(options: argparse.Namespace) -> int:
         print()
     for line in result_lines(*runs):
         print(line)
-    _open(runs[1].folder / "report.html", options.no_open)
+    _open(runs[1].folder / REPORT, options.no_open)
     return exits.COMPLETED
 
 

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 LATEST = "latest"  # the link to the newest run
 MANIFEST = "manifest.json"  # in the folder of every started run
+REPORT = "report.html"
 _FIRST_S, _LAST_S = -62104060800.0, 253370764800.0  # years 2 and 9999, valid in every time zone
 
 

@@ -13,7 +13,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "report_hook": ["report_at_end"],
+        "report_hook": ["write_report_at_end"],
         "listing": ["line_of_run"],
         "run_page": ["write_report"],
     },

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.process.escape import printable
-from fedge.records.folder import find_run
+from fedge.records.folder import REPORT, find_run
 
 if TYPE_CHECKING:
     from fedge.tasks.task import Score
@@ -87,7 +87,7 @@ def _report(options: argparse.Namespace) -> int:
         page = write_report_of(run, options.output)
         problems = problems_of(run)
     except OSError as error:
-        raise file_error(error, options.output or folder / "report.html") from error
+        raise file_error(error, options.output or folder / REPORT) from error
     for problem in problems:
         print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
     print(page)

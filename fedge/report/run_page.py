@@ -10,6 +10,7 @@ import polars as pl
 from fedge.config.registers.option import ConfigError
 from fedge.config.tree import names_of_tiers, parse_tree
 from fedge.console.tiers import tiers_between
+from fedge.records.folder import REPORT
 from fedge.records.outputs import damaged_tables
 from fedge.records.reading.costs import virtual_seconds
 from fedge.records.reading.reader import RunData, load_run
@@ -33,7 +34,6 @@ from fedge.report.sections.time import time_section
 from fedge.report.sections.tree import tree_sections
 from hhar.quantity import quantity
 
-FILE_NAME = "report.html"
 _LOG_LINES = 30
 _NEED_ROUNDS = (accuracy_section, clients_section, clustering_section, gate_section)
 _ALL_RUNS = (windows_section, time_section, memory_section, setup_section, reproduce_section)
@@ -51,7 +51,7 @@ def write_report(folder: str | Path, path: Path | None = None) -> Path:
 
 def write_report_of(run: RunData, path: Path | None = None) -> Path:
     """Write the report of a loaded run; see `write_report`."""
-    path = path or run.folder / FILE_NAME
+    path = path or run.folder / REPORT
     with intact_tables([run]), figure_style():
         write_page(run_page(run), path)
     return path

@@ -31,7 +31,7 @@ from fedge.records.manifest import read_manifest
 from fedge.records.recorder import Recorder, RecordError
 from fedge.records.tables.columns import Table
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
-from fedge.report.report_hook import report_at_end
+from fedge.report.report_hook import write_report_at_end
 from fedge.rounds.port import LeafEngine
 from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan
@@ -160,26 +160,11 @@ class _Surroundings:
                 self.clean_up()
             _end_tracking(self.tracking, self.folder)
             if self.config.report:
-                self._write_report()
+                write_report_at_end(self.folder, self.console.say)
         finally:
             with exits.uninterrupted():  # in a notebook, the lock would block the next run
                 stop_logging_to(self._handler)
                 self.opened.lock.close()
-
-    def _write_report(self) -> None:
-        """Write the report, and print where it is; a signal ends this, and prints what is missing."""
-        command = f"fedge report {short(self.folder)}"
-        not_yet = f"note: the run's report is not written yet; write it with {command}"
-        try:
-            with exits.finishing(not_yet):
-                report = report_at_end(self.folder)
-        except KeyboardInterrupt:
-            self.console.say(not_yet)
-            raise
-        if report:
-            self.console.say(f"report: {short(report)}")
-        else:
-            self.console.say(f"note: no report could be written, see run.log; {command}")
 
 
 def _carry_out(

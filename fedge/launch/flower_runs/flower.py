@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 from fedge.config.config import Config
@@ -24,8 +25,9 @@ from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
 from fedge.process.endings.reaper import remove_at_end, start_reaper
 from fedge.process.endings.watchdog import GRACE_S, stall_limit_s
-from fedge.records.folder import dated_name, find_run, short
+from fedge.records.folder import REPORT, dated_name, find_run, short
 from fedge.records.manifest import read_manifest, write_manifest
+from fedge.report.report_hook import write_report_at_end
 from fedge.run.ending import failure_lines
 from fedge.seeding import resolve_seed
 
@@ -63,6 +65,7 @@ def run_on_flower(
             assert interrupted is not None
             simulation.end(signal.SIGINT)
             _end_interrupted(folder, interrupted)
+            _write_missing_report(folder, config)
             return interrupted.exit_code
         simulation.end(signal.SIGKILL if stalled else signal.SIGINT)
         why_not = simulation.startup_output()
@@ -70,7 +73,8 @@ def run_on_flower(
         reason = f"stalled: no progress for {limit_s:g} s; the processes were killed"
         print(f"fedge: {reason}; run folder: {short(folder)}", file=sys.stderr)
         _set_end(folder, exits.STALLED, reason)
-    return _exit_code(folder, simulation.returncode, why_not)
+        _write_missing_report(folder, config)
+    return _exit_code(folder, config, simulation.returncode, why_not)
 
 
 @contextmanager
@@ -106,6 +110,21 @@ def _end_interrupted(folder: Path, interrupted: exits.Interrupted) -> None:
         print("", *failure_lines(folder, interrupted.reason, interrupted.exit_code), sep="\n", flush=True)
 
 
+def _write_missing_report(folder: Path, config: Config) -> None:
+    """Write the report of an ended run, if its processes were killed before they could."""
+    if not config.report:
+        return
+    try:
+        ended = datetime.fromisoformat(read_manifest(folder)["ended"])
+        if (folder / REPORT).stat().st_mtime >= ended.timestamp():
+            return
+    except (ConfigError, KeyError):
+        return  # the run never began, or its manifest is damaged: both were printed
+    except OSError:
+        pass
+    write_report_at_end(folder, partial(print, flush=True))
+
+
 def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> bool:
     """Record in the manifest how the run was ended from here, unless its end is recorded already.
 
@@ -134,7 +153,7 @@ def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> b
         return False
 
 
-def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
+def _exit_code(folder: Path, config: Config, returncode: int | None, why_not: str = "") -> int:
     """Exit code from the manifest; prints the reason if the manifest has none."""
     try:
         manifest = read_manifest(folder)
@@ -149,6 +168,7 @@ def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
         reason = manifest.get("reason") or f"flwr run ended with code {returncode} in the middle of the run"
         _set_end(folder, exits.FAILED, reason)
         print(f"fedge: {reason}; run folder: {short(folder)}", file=sys.stderr)
+        _write_missing_report(folder, config)
         return exits.FAILED
     code = manifest["exit_code"]
     assert isinstance(code, int)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from fedge.records.folder import REPORT
 from fedge.tasks.task import Score
 from hhar.quantity import quantity
 
@@ -69,7 +70,7 @@ def run_html(run: ShownRun) -> str:
         newest = run.leaves["global_round"].max()
         rows = run.leaves.filter(run.leaves["global_round"] == newest).to_dicts()
         lines.append(html_table(_drop_empty_columns(rows, _columns(run))))
-    report = run.folder / "report.html"
+    report = run.folder / REPORT
     if report.is_file():
         lines.append(f"<p>{escape(str(report))}</p>")
     return "<div>" + "".join(lines) + "</div>"

@@ -30,7 +30,7 @@ from fedge.report.comparison.page import write_comparison
 from fedge.report.html import tables
 from fedge.report.html.svg import to_svg
 from fedge.report.listing import lines, list_runs, runs_in
-from fedge.report.report_hook import report_at_end
+from fedge.report.report_hook import write_report_at_end
 from fedge.report.run_page import write_report
 from fedge.report.sections.clients import _bar_plot, confusion_panel, last_clients
 from fedge.report.sections.clustering import chosen_steps
@@ -596,8 +596,10 @@ def test_many_leaves_and_clients(tmp_path):
 
 def test_a_report_that_cannot_be_written_is_a_warning(folder, caplog):
     (folder / "manifest.json").write_text("[")
+    said = []
     with caplog.at_level(logging.WARNING):
-        assert report_at_end(folder) is None
+        write_report_at_end(folder, said.append)
+    assert said == [f"note: no report could be written, see run.log; fedge report {folder}"]
     assert "no report.html: RunFolderError" in caplog.text
 
 

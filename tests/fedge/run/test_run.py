@@ -111,7 +111,7 @@ def test_an_interrupted_report_leaves_the_run_whole_and_open_to_go_on(tmp_path, 
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedge.run.run.report_at_end", interrupted)
+    monkeypatch.setattr("fedge.report.run_page.write_report", interrupted)
     with InProcessGrid(app, 9, config, 2) as grid, pytest.raises(KeyboardInterrupt):
         run(grid, config, IN_PROCESS.name, {"num-supernodes": 9}, lambda _: terminal)
     assert "note: the run's report is not written yet; write it with fedge report" in terminal.getvalue()

@@ -70,6 +70,16 @@ def status_of(runs):
     return process.returncode, process.stdout + process.stderr
 
 
+def assert_report_or_note(runs, output, reason):
+    """Assert that the report says the reason or, if there was no time for it, how to write it."""
+    folder = (runs / "latest").resolve()
+    note = f"note: the run's report is not written yet; write it with fedge report {folder}\n"
+    if note in output:
+        assert not (folder / "report.html").exists()
+    else:
+        assert f"The run failed: {reason}" in (folder / "report.html").read_text(), output
+
+
 class Started:
     """A run that has finished its second round, with all processes below it."""
 
@@ -120,9 +130,8 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
     assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", code, reason)
     assert not (tmp_path / "latest" / "data").exists()
     assert len((tmp_path / "latest" / "metrics" / "global_rounds.csv").read_text().splitlines()) >= 3
-    # on Flower another process than the signalled one writes the page, and says no more than "interrupted"
-    said = reason if engine == "inprocess" else "interrupted"
-    assert f"The run failed: {said}" in (tmp_path / "latest" / "report.html").read_text()
+    # on Flower, usually another process than the signalled one writes the page; it knows no more of the reason
+    assert_report_or_note(tmp_path, run.output, reason if engine == "inprocess" else "interrupted")
     if engine == "inprocess":
         found, text = status_of(tmp_path)
         assert found == code
@@ -131,8 +140,9 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
 
 @pytest.mark.extended
 def test_a_simulation_that_cannot_answer_a_signal_has_its_end_said_for_it(tmp_path):
-    """It hangs, and is killed: the lines are those of a run that ends by itself."""
-    run = Started(fedge("run", "--engine", "flower", "-c", f"{endless()} runs-dir='{tmp_path}'"))
+    """It hangs, and is killed: the lines and the report are those of a run that ends by itself."""
+    options = endless().replace("report=false ", "")
+    run = Started(fedge("run", "--engine", "flower", "-c", f"{options} runs-dir='{tmp_path}'"))
     simulations = [one for each in psutil.Process(run.process.pid).children() for one in each.children()]
     assert simulations
     for simulation in simulations:
@@ -145,6 +155,23 @@ def test_a_simulation_that_cannot_answer_a_signal_has_its_end_said_for_it(tmp_pa
         "fedge: interrupted", f"run folder: {folder} (failed; see run.log)",
         f"resume with: fedge resume {folder}",
     ]  # fmt: skip
+    assert_report_or_note(tmp_path, run.output, "interrupted")
+    assert psutil.wait_procs(run.below, timeout=60)[1] == []
+
+
+@pytest.mark.extended
+def test_a_killed_simulation_has_its_report_written_for_it(tmp_path):
+    """As when memory runs out: one line, exit code 4, and the finished rounds as a page."""
+    options = endless().replace("report=false ", "")
+    run = Started(fedge("run", "--engine", "flower", "-c", f"{options} runs-dir='{tmp_path}'"))
+    for each in psutil.Process(run.process.pid).children():
+        for simulation in each.children():
+            simulation.kill()
+    assert run.end(timeout=120) == 4, run.output
+    folder, reason = (tmp_path / "latest").resolve(), manifest_of(tmp_path)["reason"]
+    assert run.output.count(f"fedge: {reason}; run folder: {folder}\n") == 1
+    assert run.output.endswith(f"report: {folder / 'report.html'}\n")
+    assert f"The run failed: {reason}" in (folder / "report.html").read_text()
     assert psutil.wait_procs(run.below, timeout=60)[1] == []
 
 
