@@ -28,6 +28,7 @@ from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.requests import ProbeRequest, Receiver, Requests
 from fedge.rounds.port import PortContext, RunFacts
 from fedge.states.averaging import State
+from fedge.states.lazy_state import RemoteState
 from fedge.states.restore_checks import checked_facts, checked_int
 
 
@@ -147,7 +148,7 @@ class EdgeLeaves:
         if facts.get("dispersion") is not None:
             book.dispersion[index] = float(facts["dispersion"])
         if facts["folds"]:
-            fold_models = {name: orders.RemoteModel(name, leaf.model) for _, name in facts["folds"]}
+            fold_models = {name: RemoteState(name, leaf.model) for _, name in facts["folds"]}
             book.folds[index] = {int(client): fold_models[name] for client, name in facts["folds"]}
         return int(facts["counted"])
 
@@ -208,7 +209,7 @@ class EdgeLeaves:
         def add_models(models: Mapping[str, State], group: str) -> dict[str, list[str]]:
             references = {}
             for role, model in models.items():
-                if isinstance(model, orders.RemoteModel):
+                if isinstance(model, RemoteState):
                     references[role] = [orders.HERE, model.name]
                 else:
                     states[f"{group}/{role}"] = model

@@ -106,7 +106,7 @@ class ServerRounds:
         """Before the first round, let every child choose between the server's models, if it has several."""
         choice = self._cloud.first_choice(len(self._children))
         if choice is not None:
-            self.labels, models = choice.choose(self._ask(choice.questions))
+            self.labels, models = choice.choose(self._ask(choice.questions, have_models=False))
             for child, model in zip(self._children, models, strict=True):
                 child.begin(model, int(self.labels[child.number]))
 
@@ -268,7 +268,7 @@ class ServerRounds:
         }
         return {**recorded, **forks}
 
-    def _ask(self, questions: Questions) -> Answers:
+    def _ask(self, questions: Questions, have_models: bool = True) -> Answers:
         """Let clients evaluate the models of the server's questions, on the requested windows."""
         split: SplitName = "train" if self._cloud.config.asks_training_losses else "val"
         book, store = self._transport.book, StateCache(self._transport.shared.keep)
@@ -276,7 +276,8 @@ class ServerRounds:
             child: {role: store(model) for role, model in roles.items()}
             for child, roles in enumerate(questions)
         }
-        book.note_questions(self.record, [models[child.number] for child in self._children], self._children)
+        by_child = [models[child.number] for child in self._children]
+        book.note_questions(self.record, by_child, self._children, have_models)
         bytes_before = book.downlink_bytes
         request = EvaluationRequest(models, (split,)).of_leaves(self._children)
         evaluated = self._port.evaluate(request, phase="cluster")

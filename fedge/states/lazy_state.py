@@ -1,4 +1,4 @@
-"""A state never in memory as a whole: its entries are computed on access."""
+"""States without memory of their own: entries computed on access, or kept by another process."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -31,6 +31,29 @@ class LazyState(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self.kinds)
+
+
+class RemoteState(Mapping[str, np.ndarray]):
+    """A state kept by another process and only named here; its entries are zeros of the same kinds.
+
+    Attributes:
+        name: its name there.
+    """
+
+    def __init__(self, name: str, like: State) -> None:
+        """Name a state with the entries of another."""
+        self.name = name
+        self._kinds = kinds_of(like)
+
+    def __getitem__(self, entry: str) -> np.ndarray:
+        dtype, shape = self._kinds[entry]
+        return np.broadcast_to(np.zeros((), dtype), shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
 
 
 def kinds_of(state: State) -> Kinds:

@@ -11,7 +11,7 @@ its parent: its model and the leaves' states are sent once, and its model (or it
 are returned. All other orders to leaf servers of one process are sent in a bundle, as are their answers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,25 +43,6 @@ STRATEGY, SUMMARY = "strategy.", "summary."  # prefixes of states' names
 EVALUATED = 8  # values of a row of evaluations
 _PROCESS, _MOMENTS = 3, (1, 2, 5)  # columns of `fedge.timing.timeline.ExchangeTimes`: pushed, received, began
 _PROCESSES = 10_000_000
-
-
-class RemoteModel(Mapping[str, np.ndarray]):
-    """A model kept by a leaf server and only named by the cloud; here zeros of the same size."""
-
-    def __init__(self, name: str, like: State) -> None:
-        """Name a model with the entries of another."""
-        self.name = name
-        self._like = {entry: (array.dtype, array.shape) for entry, array in like.items()}
-
-    def __getitem__(self, entry: str) -> np.ndarray:
-        dtype, shape = self._like[entry]
-        return np.broadcast_to(np.zeros((), dtype), shape)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._like)
-
-    def __len__(self) -> int:
-        return len(self._like)
 
 
 # --- books ----------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compare_personal
 from fedge.serving.roles import served_role
 from fedge.states.averaging import State
-from fedge.states.distinct import DistinctStates
+from fedge.states.distinct import DistinctContents
 from fedge.states.files import state_bytes
 from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
@@ -187,17 +187,28 @@ class RoundBook:
         return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
 
     def note_questions(
-        self, record: ServerRoundRecord, questions: Questions, children: Sequence[Server]
+        self,
+        record: ServerRoundRecord,
+        questions: Questions,
+        children: Sequence[Server],
+        have_models: bool = True,
     ) -> None:
         """Record the bytes of models sent to children for evaluation by their clients.
 
         A child's own model is not sent, and nothing is counted for a single leaf without a cloud.
+
+        Args:
+            record: record of the server's round.
+            questions: per child, the models by role.
+            children: the server's children, in order.
+            have_models: whether the children have models of their own; not before the first round.
         """
         if len(children) > 1 or record.path:
             for child, asked in zip(children, questions, strict=True):
-                sent_models = DistinctStates(model for model in asked.values() if model is not child.model)
+                own = DistinctContents([child.model] if have_models else [])
+                sent_models = DistinctContents(model for model in asked.values() if model not in own)
                 self.note_sent(child, down=sum(map(state_bytes, sent_models)))
-                record.received.setdefault(child.number, DistinctStates()).update(sent_models)
+                record.received.setdefault(child.number, DistinctContents()).update(sent_models)
 
     def note_cloud_step(
         self, record: ServerRoundRecord, step: CloudStep, offers: list[Offers], children: Sequence[Server]

@@ -11,7 +11,7 @@ from fedge.config.tree import Path
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.serving.gate import GateResult
-from fedge.states.distinct import DistinctStates
+from fedge.states.distinct import DistinctContents
 
 
 @dataclass
@@ -40,7 +40,7 @@ class ServerRoundRecord:
     gates: list[GateResult] = field(default_factory=list)
     step: CloudStep | None = None
     labels_before: np.ndarray | None = None
-    received: dict[int, DistinctStates] = field(default_factory=dict)
+    received: dict[int, DistinctContents] = field(default_factory=dict)
 
     def offers_to(self, child: Server) -> Offers:
         """Models offered to a child, by role."""

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fedge.states.distinct import DistinctStates, StateCache
+from fedge.states.distinct import DistinctContents, DistinctStates, StateCache
+from fedge.states.lazy_state import RemoteState
 
 
 def state(value):
@@ -37,3 +38,24 @@ def test_distinct_states_keep_their_order():
     found.update([first, third := state(2.0)])
     assert len(list(found)) == 3
     assert list(found)[-1] is third
+
+
+def test_distinct_contents_are_those_of_equal_states_too():
+    """A number between the samples differs, a sign of zero, a dtype, a shape, a name: other contents."""
+    zeros, between = np.zeros(1000, np.float32), np.zeros(1000, np.float32)
+    between[501] = 1
+    others = [
+        {"w": between}, {"w": -zeros}, {"w": zeros.astype(np.float64)}, {"w": zeros.reshape(10, 100)},
+        {"v": zeros}, {"w": zeros, "v": zeros}, {"w": np.full(1000, np.nan, np.float32)}, {},
+    ]  # fmt: skip
+    found = DistinctContents([{"w": zeros}, *others, {"w": zeros.copy()}, *({**other} for other in others)])
+    assert [one is other for one, other in zip(list(found)[1:], others, strict=True)] == [True] * len(others)
+    assert {"w": zeros[::-1]} in found
+    assert {"w": zeros + 1} not in found
+
+
+def test_states_of_another_process_are_told_apart_although_their_entries_are_not_known():
+    zeros = {"w": np.zeros(3)}
+    first, second = RemoteState("fold-1", zeros), RemoteState("fold-2", zeros)
+    assert list(DistinctContents([zeros, first, second, first])) == [zeros, first, second]
+    assert first not in DistinctContents([zeros])

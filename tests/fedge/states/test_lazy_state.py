@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedge.states.files import open_state, state_bytes, write_state
-from fedge.states.lazy_state import LazyState, computed_state, kinds_of
+from fedge.states.lazy_state import LazyState, RemoteState, computed_state, kinds_of
 
 WHOLE = {"body": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.array(3, np.int64)}
 
@@ -50,3 +50,12 @@ def test_a_file_of_it_is_that_of_its_arrays(due, looks, tmp_path):
     whole = write_state(tmp_path / "whole", WHOLE)
     assert (ticket.checksum, ticket.array_bytes) == (whole.checksum, whole.array_bytes)
     assert np.array_equal(open_state(ticket)["body"], WHOLE["body"])
+
+
+def test_a_state_that_is_kept_elsewhere_is_as_large_and_takes_no_memory():
+    kept = RemoteState("fold-3-1", {"w": np.ones((1000, 1000), np.float32), "n": np.ones(2, np.int64)})
+    assert state_bytes(kept) == 4_000_016
+    assert list(kept) == ["w", "n"]
+    assert kept["w"].strides == (0, 0)
+    with pytest.raises(ValueError, match="read-only"):
+        kept["w"][0, 0] = 1

@@ -130,7 +130,7 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
     assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", code, reason)
     assert not (tmp_path / "latest" / "data").exists()
     assert len((tmp_path / "latest" / "metrics" / "global_rounds.csv").read_text().splitlines()) >= 3
-    # on Flower, usually another process than the signalled one writes the page; it knows no more of the reason
+    # on Flower, usually another process than the signalled one writes the page; it knows less of the reason
     assert_report_or_note(tmp_path, run.output, reason if engine == "inprocess" else "interrupted")
     if engine == "inprocess":
         found, text = status_of(tmp_path)

@@ -126,6 +126,27 @@ def test_a_run_in_two_parts_gives_the_bytes_of_one_in_one(tmp_path, name):
     assert not list(again.folder.glob("data*"))
 
 
+ASKING = {
+    "cross-losses": {
+        "cluster__signal": "cross-loss", "cluster__method": "agglomerative", "cluster__count": "2",
+    },
+    "own and others": {"cluster__method": "phefl", "scaffold__enabled": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_leaves_that_keep_one_model_are_asked_about_it_as_before_a_stop(tmp_path, name):
+    """No leaf has three accepted replies: all keep the first model, one object until the run resumes."""
+    keeping = {"guard__min_clients": 3, "guard__max_norm_factor": 1.0, "gate__enabled": False}
+    changes = {**keeping, **ASKING[name]}
+    whole, _ = carry_out(tmp_path / "whole", num_server_rounds=2, **changes)
+    assert whole.leaves["kept_model"].to_list() == [1] * 6
+    carry_out(tmp_path / "parts", num_server_rounds=1, **changes)
+    again, _ = carry_out(tmp_path / "parts", num_server_rounds=2, resume="latest", **changes)
+    assert comparable(again.folder) == comparable(whole.folder)
+    assert again.servers.equals(whole.servers)
+
+
 SERVING = {
     "a blend for each leaf": {"cluster__blend": "auto", "cluster__tau": 0.98},
     "own head and BatchNorm": {"personal__layers": "both", "cluster__blend": 0.5, "cluster__every": 2},

@@ -1,14 +1,12 @@
 """Books, summaries and evaluations as packets have them, and back."""
 
 import numpy as np
-import pytest
 from evaluations import classified
 
 from fedge.edge.packets import orders
 from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet, chunks_of, packet_of
 from fedge.rounds.measurements.book import RoundBook
-from fedge.states.files import state_bytes
 from fedge.tasks.configured import CLASSIFICATION
 from fedge.timing.timeline import ExchangeTimes
 
@@ -66,12 +64,3 @@ def test_summaries_arrive_as_they_were():
     for client, kinds in seen.items():
         for got, kind in zip(back[client], kinds, strict=True):
             np.testing.assert_array_equal(got, kind)
-
-
-def test_a_model_that_is_kept_elsewhere_is_as_large_and_takes_no_memory():
-    kept = orders.RemoteModel("fold-3-1", {"w": np.ones((1000, 1000), np.float32), "n": np.ones(2, np.int64)})
-    assert state_bytes(kept) == 4_000_016
-    assert list(kept) == ["w", "n"]
-    assert kept["w"].strides == (0, 0)
-    with pytest.raises(ValueError, match="read-only"):
-        kept["w"][0, 0] = 1

@@ -36,10 +36,10 @@ def test_the_loss_of_a_fork_is_not_the_leaf_s():
 
 
 def test_models_that_a_leaf_does_not_have_come_down_once(leaves):
-    """Leaf 0 is asked about its own model, another and the same again: 4 bytes. Leaf 1 about two: 8."""
+    """Leaf 0 is asked about its own model, another and an equal one: 4 bytes. Leaf 1 about two: 8."""
     book, other = RoundBook(1), state(7)
     book.note_questions(
-        book.root, [{"a": leaves[0].model, "b": other, "c": other}, {"b": other, "d": state(7)}], leaves
+        book.root, [{"a": state(0), "b": other, "c": state(7)}, {"b": other, "d": state(8)}], leaves
     )
     assert book.cloud_downlink_bytes == 12
 
