@@ -19,7 +19,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.doctor.findings import BROKEN, TRAP, WELL, Finding
 from fedge.flower import flower_version
 from fedge.link.certificate_checks import read_certificate, refuse_unusable
-from fedge.link.certificates import AUTHORITY, CLOUD, name_needed
+from fedge.link.certificates import AUTHORITY, CLOUD, is_client, name_needed
 from fedge.link.reach import is_listening, refuse_other_authority
 from fedge.process.versions import versions
 
@@ -105,7 +105,7 @@ def _check_certificate(file: Path, authority: Path) -> Finding:
         validity = _validity(read_certificate(file))
         key = file.with_suffix(".key")
         if validity[0] != BROKEN and file != authority and os.path.lexists(key):
-            refuse_unusable(file, key, authority, name_needed(file.stem))
+            refuse_unusable(file, key, authority, name_needed(file.stem), is_client(file.stem))
     except ConfigError as error:
         return Finding(file.name, BROKEN, str(error))
     return Finding(file.name, *validity)

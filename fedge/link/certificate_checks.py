@@ -15,17 +15,19 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from cryptography.x509.oid import NameOID
 
 from fedge.config.registers.option import ConfigError
+from fedge.flower import has_one_port
 from fedge.process.escape import printable
 
 MOST_BYTES = 2**24  # limit for a file of certificates, a list or a key
 _LONGEST = 200  # characters of a fault
 # in a library's messages, about Python's calls
 _REFERENCE = re.compile(r" See https?://\S+ for more details\.")
+_CURVES = (ec.SECP256R1, ec.SECP384R1)  # known to gRPC
 _Files = tuple[Path, Path, Path]
 
 
@@ -102,18 +104,21 @@ def read_certificate(path: Path) -> x509.Certificate:
     return read_certificates(path)[0]
 
 
-def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "") -> None:
-    """Raise ConfigError unless the files are a certificate, its key and its authority, all currently valid.
+def refuse_unusable(
+    certificate: Path, key: Path, authority: Path, name: str = "", is_client: bool = False
+) -> None:
+    """Raise ConfigError unless the files are a certificate, its key and its authority, as TLS accepts them.
 
     Args:
         certificate, key, authority: the files.
         name: required name of the certificate, in case another role's is in its place; empty for any.
+        is_client: whether it is shown to a server, by its common name, not to clients.
     """
     for path in (certificate, key, authority):
         _refuse_missing(path)
     chain, roots = read_certificates(certificate), _usable_authority(authority)
     _refuse_outside_validity(certificate, chain[:1])
-    if name and name not in (names := _names_of(chain[0])):
+    if name and name not in (names := _names_of(chain[0], is_client)):
         raise ConfigError(
             f"{certificate} must be the certificate of {name}, but is that of "
             f"{printable(', '.join(names))[:_LONGEST] or 'no server'}; copy {name}.crt and {name}.key"
@@ -132,6 +137,33 @@ def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "
             f"{certificate} must be signed by {authority.name} beside it, but is not; copy both from the "
             f"folder in which fedge certs made them"
         )
+    if name or not has_one_port():
+        _refuse_unknown_key(certificate, chain[0])
+    _refuse_distrusted(certificate, key, authority, name, is_client)
+
+
+def _refuse_unknown_key(path: Path, certificate: x509.Certificate) -> None:
+    """Raise ConfigError for a key that gRPC does not accept in a handshake; the other end would be silent."""
+    key = certificate.public_key()
+    is_known = isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES)
+    if not (is_known or isinstance(key, rsa.RSAPublicKey)):
+        kind = f"on {key.curve.name}" if isinstance(key, ec.EllipticCurvePublicKey) else "of another kind"
+        raise ConfigError(
+            f"{path} must have an RSA key, or one on the curve P-256 or P-384, but its key is {kind}; "
+            f"create it again"
+        )
+
+
+def _refuse_distrusted(certificate: Path, key: Path, authority: Path, name: str, is_client: bool) -> None:
+    """Raise ConfigError if a peer with this authority would refuse the certificate: by use, chain or name."""
+    try:
+        _shake_hands(certificate, key, authority, name, is_client)
+    except ssl.SSLCertVerificationError as error:
+        raise ConfigError(
+            f"{certificate} must be a {'client' if is_client else 'server'}'s certificate under "
+            f"{authority.name}, but: {printable(error.verify_message.rstrip('.'))}; create it again with "
+            f"fedge certs, or with your authority"
+        ) from error
 
 
 def refuse_unusable_authority(path: Path) -> None:
@@ -152,11 +184,13 @@ def refuse_unusable_node_key(path: Path) -> None:
         raise ConfigError(f"{path} must be an elliptic curve key, but is not; create it with fedge certs")
 
 
-def _names_of(certificate: x509.Certificate) -> list[str]:
-    """Names in a certificate: of its subject, and of its servers."""
+def _names_of(certificate: x509.Certificate, is_client: bool) -> list[str]:
+    """Names in a certificate: of its subject, and of a server's hosts."""
     names = [
         str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     ]
+    if is_client:
+        return names
     with suppress(x509.ExtensionNotFound):
         alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         names += alternatives.get_values_for_type(x509.DNSName)
@@ -201,13 +235,29 @@ def _refuse_outside_validity(path: Path, chain: Sequence[x509.Certificate]) -> N
         )
 
 
-def _shake_hands(certificate: Path, key: Path) -> None:
-    """Raise ssl.SSLError unless a key signs for its certificate; a damaged key may look right."""
+def _shake_hands(
+    certificate: Path, key: Path, authority: Path | None = None, name: str = "", is_client: bool = False
+) -> None:
+    """Raise ssl.SSLError unless a key signs for its certificate; a damaged key may look right.
+
+    With an authority, the other end also verifies the certificate: a client the server's, or a server the
+    client's.
+    """
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     server.load_cert_chain(certificate, key, password="")  # given, so OpenSSL never prompts for one
-    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    if authority and not is_client:
+        client = ssl.create_default_context(cafile=authority)  # as `fedge.link.reach` verifies servers
+    client.check_hostname = bool(authority and name and not is_client)
+    client.verify_mode = ssl.CERT_REQUIRED if authority and not is_client else ssl.CERT_NONE
+    if authority and is_client:
+        client.load_cert_chain(certificate, key, password="")
+        server.load_verify_locations(authority)
+        server.verify_mode = ssl.CERT_REQUIRED
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)
+    ends = (
+        client.wrap_bio(down, up, server_hostname=name or None),
+        server.wrap_bio(up, down, server_side=True),
+    )
     for end in ends * 2:
         with suppress(ssl.SSLWantReadError):
             end.do_handshake()

@@ -88,7 +88,12 @@ def name_needed(file: str) -> str:
     >>> name_needed("leaf-0"), name_needed("superlink")
     ('leaf-0', '')
     """
-    return file if file == CLOUD or _CLIENT.fullmatch(file) else ""
+    return file if file == CLOUD or is_client(file) else ""
+
+
+def is_client(file: str) -> bool:
+    """Whether a file's certificate is shown to the cloud, as a leaf server's or a server's over leaves."""
+    return _CLIENT.fullmatch(file) is not None
 
 
 @dataclass(frozen=True)

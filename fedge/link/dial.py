@@ -207,9 +207,10 @@ class Link:
         while not (self._stopped.is_set() or self._is_over or self._is_silent):
             had_contact = self._serve_stream(attach, handler)
             if self._backoff.is_too_long(had_contact):
+                cause = self._files.fault() or "check that it is started, its name, and the firewall"
                 raise Refused(
                     f"no contact to the cloud at {self.address} for more than {self._backoff.limit_s:g} s; "
-                    f"check that it is started, its name, and the firewall"
+                    f"{cause}"
                 )
             if not self._is_over:
                 self._stopped.wait(self._backoff.pause_s)
@@ -330,7 +331,8 @@ class Link:
             return
         if code in _REFUSALS:
             raise Refused(f"the cloud at {self.address} refuses: {details}") from error
-        reason = printable((error.details() or code.name).rpartition(": ")[2].rstrip("]"))[:_LONGEST]
+        # the cloud closes the connection of an expired certificate, unexplained
+        reason = self._files.fault() or _last_words(error.details() or code.name)
         if self._report_lost(reason):
             logger.info("the link to the cloud at %s: %s %s", self.address, code, details)
 
@@ -341,6 +343,11 @@ class Link:
         self._reported.add(reason)
         self._say(f"no contact to the cloud at {self.address} ({reason}); trying again")
         return True
+
+
+def _last_words(details: str) -> str:
+    """Cause at the end of gRPC's chain of causes, which it may follow with the status of another layer."""
+    return printable(details.removesuffix(": OK").rpartition(": ")[2].rstrip("]"))[:_LONGEST]
 
 
 class _OwnFiles:
@@ -382,9 +389,17 @@ class _OwnFiles:
         logger.info("certificates have changed; the new ones are in use")
         return True
 
+    def fault(self) -> str:
+        """Reason why the files on disk are unusable now, such as their expiry; empty if they are usable."""
+        try:
+            self._read()
+        except ConfigError as error:
+            return str(error)
+        return ""
+
     def _read(self) -> list[bytes]:
         """Contents of the files; ConfigError if they are unusable."""
-        refuse_unusable(*self._paths, self._name)
+        refuse_unusable(*self._paths, self._name, is_client=True)
         try:
             return [path.read_bytes() for path in self._paths]
         except OSError as error:  # replaced at this moment

@@ -13,6 +13,8 @@ from typing import Any
 from fedge.config.registers.option import ConfigError, shown
 
 _CONNECT_S = 5.0
+# OpenSSL's codes of a refused certificate: not valid yet or any more; and of an unknown authority
+_OUTDATED, _OF_ANOTHER = {9, 10}, {2, 7, 18, 19, 20, 21}
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Za-z:.%]+\]|[^][:/@\s]+):(?P<port>[0-9]{1,5})")
 
 
@@ -63,8 +65,7 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
     except ssl.SSLCertVerificationError as error:
         raise ConfigError(
             f"{name} must have a certificate for {known_as or host} signed by {authority or 'the system'}, "
-            f"but at {address}: {error.verify_message.rstrip('.')}; copy ca.crt of its `fedge certs`, "
-            f"with --hosts ROLE={host}"
+            f"but at {address}: {error.verify_message.rstrip('.')}; {_step_for(error, known_as, host)}"
         ) from error
     except ssl.SSLEOFError:  # closed without an answer, e.g. by a proxy whose server is not up yet
         return False
@@ -74,6 +75,16 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
         ) from error
     except OSError:
         return False
+
+
+def _step_for(error: ssl.SSLCertVerificationError, known_as: str, host: str) -> str:
+    """Next step after a server's certificate was refused."""
+    if error.verify_code in _OUTDATED:
+        return "renew it there, and correct the clock of the machine whose clock is wrong"
+    if error.verify_code in _OF_ANOTHER:
+        return "copy ca.crt of its `fedge certs`"
+    role = "" if known_as else f", with --hosts ROLE={host}"
+    return f"create it again there with fedge certs{role}"
 
 
 def host_and_port(name: str, address: str, least: int = 1) -> tuple[str, int]:

@@ -6,6 +6,7 @@ force, and that is said.
 """
 
 import os
+import re
 import shutil
 from datetime import datetime, timedelta, timezone
 
@@ -13,16 +14,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from own_authority import CLIENT, SERVER, Issuer, write_all
 
 from fedge.cli import main
 from fedge.config.registers.option import ConfigError
 from fedge.doctor.deployment import certificate_findings
 from fedge.doctor.findings import BROKEN
-from fedge.link import certificates as made
 from fedge.link.admission import Entrance
 from fedge.link.certificate_checks import MOST_BYTES, read_certificate
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.dial import Link
+from fedge.link.frames import Packet
+from fedge.link.gate import LeafGate
 from fedge.link.reach import free_port
 from fedge.link.revocations import FILE, Revoked
 
@@ -198,6 +201,78 @@ def test_a_damaged_authority_is_one_line_at_whoever_reads_it(folder, honest, cap
         assert "ca.crt" in refused(entry, capsys)
 
 
+# --- an authority of one's own ---------------------------------------------------------------------------
+
+
+def below(root="P-256", pathlen=None, **inner):
+    return Issuer("inner", above=Issuer("root", root, pathlen=pathlen), **inner)
+
+
+def one_key(kind):
+    return {"cloud": {"kind": kind}, "leaf": {"kind": kind}}
+
+
+WELCOME = [
+    *((kind, one_key(kind)) for kind in ("P-256", "P-384", "RSA")),
+    *((kind, {}) for kind in ("P-521", "Ed25519")),
+    ("P-256", {"cloud": {"uses": ()}, "leaf": {"uses": ()}}),
+    ("P-256", {"cloud": {"uses": [SERVER, CLIENT]}, "leaf": {"uses": [SERVER, CLIENT]}}),
+    ("P-256", {"leaf": {"hosts": ["leaf.example"]}}),
+]
+
+
+@pytest.mark.parametrize("is_chain", [False, True])
+@pytest.mark.parametrize(("root", "options"), WELCOME)
+def test_certificates_of_any_authority_open_the_link(tmp_path, root, options, is_chain):
+    write_all(tmp_path, below(root) if is_chain else Issuer("root", root), **options)
+    with LeafGate("127.0.0.1:0", tmp_path, 1, Packet("welcome")) as gate:
+        link = Link(gate.address, tmp_path, 0)
+        handler = _WelcomeHandler(link)
+        link.serve(handler, 20.0)
+        assert handler.is_welcome
+
+
+class _WelcomeHandler:
+    """A leaf server that leaves once it is welcome."""
+
+    def __init__(self, link):
+        self._link, self.is_welcome = link, False
+
+    def hello(self):
+        return Packet("hello")
+
+    def welcome(self, packet):
+        self.is_welcome = True
+        self._link.stop()
+
+
+TURNED_AWAY = {
+    "an inner authority's that expired": (lambda: below(seconds=-1), {}, "certificate has expired"),
+    "too long a chain": (lambda: below(pathlen=0), {}, "path length constraint exceeded"),
+    "another use": (Issuer, {"cloud": {"uses": [CLIENT]}, "leaf": {"uses": [SERVER]}}, "purpose"),
+    "an Ed25519 key": (Issuer, one_key("Ed25519"), "have an RSA key, or one on the curve P-256 or"),
+    "a P-521 key": (Issuer, one_key("P-521"), "have an RSA key, .* but its key is on secp521r1"),
+    "another name": (
+        Issuer, {"cloud": {"named": "cloud", "hosts": ["a"]}, "leaf": {"named": "a", "hosts": ["leaf-0"]}},
+        "Hostname mismatch|be the certificate of leaf-0, but is that of a;",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["cloud", "leaf-0"])
+@pytest.mark.parametrize("case", TURNED_AWAY)
+def test_what_the_other_end_would_refuse_is_one_line_at_its_owner(tmp_path, capsys, case, role):
+    """The other end closes such a connection without a word, and a leaf server would try for ever."""
+    issuer, options, telling = TURNED_AWAY[case]
+    write_all(tmp_path, issuer("root") if issuer is Issuer else issuer(), **options)
+    for entry in entries(tmp_path, role):
+        assert re.search(rf"{role}\.crt must .*({telling})", refused(entry, capsys))
+    assert f"{role}.crt" in [one.name for one in certificate_findings(tmp_path) if one.state == BROKEN]
+
+
+# --- nodes -----------------------------------------------------------------------------------------------
+
+
 def node(folder):
     words = ["node", 0, "--of", 1, "--superlink", f"127.0.0.1:{free_port()}", "--certs", folder]
     return [*words, "--own-data", folder / "ca.crt"]
@@ -366,17 +441,12 @@ def test_another_authority_s_list_counts_once_the_authority_has_changed(folder, 
     assert after != before
 
 
-def test_an_authority_s_chain_is_as_good_as_its_own_hand(folder):
+def test_an_authority_s_chain_is_as_good_as_its_own_hand(tmp_path):
     """A certificate signed by one that the authority has signed, both in one file; and two authorities."""
-    root_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-    root = read_certificate(folder / "ca.crt")
-    key, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    middle = made._builder(made._common_name("middle"), root.subject, key, 9).sign(root_key, hashes.SHA256())
-    last = made._builder(made._common_name("leaf-0"), middle.subject, own, 9).sign(key, hashes.SHA256())
-    (folder / "leaf-0.crt").write_bytes(last.public_bytes(PEM) + middle.public_bytes(PEM))
-    (folder / "leaf-0.key").write_bytes(made._pem_of(own))
-    old = signed(folder, folder / "ca.crt", days(-9, -2))
-    (folder / "ca.crt").write_bytes(old + (folder / "ca.crt").read_bytes())
-    assert Link("127.0.0.1:1", folder, 0)
-    (folder / "leaf-0.crt").write_bytes(last.public_bytes(PEM))
-    assert "must be signed by ca.crt" in refused(lambda: Link("127.0.0.1:1", folder, 0))
+    issuer = below()
+    write_all(tmp_path, issuer)
+    old = Issuer("root", seconds=-1).chain[0].public_bytes(PEM)
+    (tmp_path / "ca.crt").write_bytes(old + (tmp_path / "ca.crt").read_bytes())
+    assert Link("127.0.0.1:1", tmp_path, 0)
+    (tmp_path / "leaf-0.crt").write_bytes(read_certificate(tmp_path / "leaf-0.crt").public_bytes(PEM))
+    assert "must be signed by ca.crt" in refused(lambda: Link("127.0.0.1:1", tmp_path, 0))

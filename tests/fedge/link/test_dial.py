@@ -1,9 +1,12 @@
 """A leaf server that dials where nobody is; what it says to a cloud that is there: test_gate."""
 
+import re
 import socket
 import threading
+import time
 
 import pytest
+from own_authority import Issuer, write_all
 
 from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
@@ -100,3 +103,22 @@ def test_a_leaf_without_a_certificate_is_refused(certificates):
         ConfigError, match=r"leaf-9\.crt must exist for TLS, but does not; fedge certs creates one"
     ):
         Link("127.0.0.1:1", certificates, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "telling"),
+    [
+        ("leaf-0", r"leaf-0\.crt must be valid today, but expired on \S+; renew it with fedge certs"),
+        ("cloud", "certificate has expired"),
+    ],
+)
+def test_a_certificate_that_expires_while_both_live_is_named_at_the_next_connection(tmp_path, name, telling):
+    short = {"seconds": 2}
+    write_all(tmp_path, Issuer("root"), **({"cloud": short} if name == "cloud" else {"leaf": short}))
+    said = []
+    with LeafGate("127.0.0.1:0", tmp_path, 1, Packet("welcome")) as gate:
+        link = Link(gate.address, tmp_path, 0, say=said.append)
+        time.sleep(3.1)
+        with pytest.raises(Refused, match="check that it is started" if name == "cloud" else telling):
+            link.serve(Nothing(), 0.5)
+    assert re.fullmatch(rf"no contact to the cloud at \S+ \([^ ]*{telling}\); trying again", said[-1]), said

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from own_authority import CLIENT, Issuer, write_all, write_pair
 
 from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
@@ -90,6 +91,24 @@ def test_a_host_that_the_certificate_does_not_name_is_refused(tmp_path):
     telling = r"with --hosts ROLE=127\.0\.0\.2$"
     with server(tmp_path, "127.0.0.2") as address, pytest.raises(ConfigError, match=telling):
         refuse_other_authority("--superlink", address, tmp_path / "ca.crt")
+
+
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [
+        ({"seconds": -1}, "renew it there, and correct the clock of the machine whose clock is wrong"),
+        ({"uses": [CLIENT]}, "create it again there with fedge certs"),
+        ({"hosts": ["a"]}, "create it again there with fedge certs"),
+        (None, "copy ca.crt of its `fedge certs`"),
+    ],
+)
+def test_the_step_fits_the_fault_of_a_server_s_certificate(tmp_path, certs, options, step):
+    issuer = Issuer("root")
+    write_all(tmp_path, issuer)
+    write_pair(tmp_path, "superlink", issuer, **{"hosts": ["cloud"], **(options or {})})
+    authority = (certs[0] if options is None else tmp_path) / "ca.crt"
+    with server(tmp_path) as address, pytest.raises(ConfigError, match=rf"; {step}$"):
+        refuse_other_authority("--cloud", address, authority, "cloud")
 
 
 def test_a_server_without_tls_is_refused(certs):
