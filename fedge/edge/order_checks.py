@@ -5,11 +5,12 @@ leaf server's user (`fedge.run.preparation.foreign_parts`), write outside the le
 more memory than a run of this model needs. An invalid order is refused in one line.
 """
 
+import errno
 import logging
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
-from fedge.config.registers.failing import without_folders
+from fedge.config.registers.failing import place_by_name, without_folders
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import leaf_numbers_below
@@ -38,7 +39,9 @@ from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 from fedge.process.escape import printable
+from fedge.process.resources.room import remedy
 from fedge.states.averaging import State
+from fedge.states.files import StateFileError
 from fedge.states.restore_checks import MOST
 from fedge.timing.laps import PHASES
 
@@ -51,6 +54,7 @@ _MOST_OPTIONS, _LONGEST_OPTION, _LONGEST_NAME = 1000, 10**5, 500
 _LONGEST_DESCRIPTION = 2**20  # characters of one client's description of its windows
 _MOST_CHANNELS, _MOST_KEPT = 10**5, 1000
 _LONGEST_S = 1e9
+_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 class OrderRefused(ValueError):
@@ -66,9 +70,23 @@ def failed_order(kind: str, error: BaseException) -> Packet:
         logger.warning("an order is refused: %s", error)
         return Packet(orders.FAILED, {"words": f"invalid order: {error}"})
     logger.error("order %s failed", shown(kind), exc_info=error)
-    message = without_folders(str(error), error) if isinstance(error, ConfigError) else words_of(error)
+    message = without_folders(_words_for_user(error), error) or words_of(error)
     message = printable(message[:_LONGEST_FAILED])[:_LONGEST_FAILED]
     return Packet(orders.FAILED, {"words": message})
+
+
+def _words_for_user(error: BaseException) -> str:
+    """Message of an error of the options or of the disk, with the next step; empty for any other error."""
+    fault = error.__cause__ if isinstance(error, StateFileError) else error
+    if isinstance(fault, OSError) and fault.errno in _OF_DISK and not place_by_name(error):
+        place = f"{fault.filename}: " if fault.filename else ""
+        words = (
+            f"a file could not be written ({place}{fault.strerror or fault})"
+            if fault is error
+            else str(error)
+        )
+        return f"{words}; {remedy(fault)}"
+    return str(error) if isinstance(error, ConfigError) else ""
 
 
 def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:

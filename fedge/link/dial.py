@@ -346,8 +346,17 @@ class Link:
 
 
 def _last_words(details: str) -> str:
-    """Cause at the end of gRPC's chain of causes, which it may follow with the status of another layer."""
-    return printable(details.removesuffix(": OK").rpartition(": ")[2].rstrip("]"))[:_LONGEST]
+    """Cause at the end of gRPC's chain of causes, which it may follow with the status of another layer.
+
+    >>> _last_words("ipv4:[::1]:9: Tls handshake failed: certificate has expired: OK")
+    'certificate has expired'
+    >>> _last_words("ipv4:[::1]:9: Delayed close (Socket closed) (sendmsg: Broken pipe (32))")
+    'Broken pipe (32)'
+    """
+    words = details.removesuffix(": OK").rpartition(": ")[2].rstrip("]")
+    if words.count(")") > words.count("("):  # opened before the cause
+        words = words.removesuffix(")")
+    return printable(words)[:_LONGEST]
 
 
 class _OwnFiles:

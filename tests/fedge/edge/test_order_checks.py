@@ -1,16 +1,19 @@
 """Orders of a cloud that lies, to a leaf server of two clients: each is refused in one printable line."""
 
 import copy
+import errno
 import math
+import os
 
 import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam
 
-from fedge.edge.order_checks import OrderRefused, check_order, check_run, most_bytes
+from fedge.edge.order_checks import OrderRefused, check_order, check_run, failed_order, most_bytes
 from fedge.edge.packets import orders
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
+from fedge.states.files import StateFileError
 
 RUN = {
     "run": "a run", "leaf": 1, "clients": 9, "seed": 3, "config": {"seed": 3, "train.model": "linear"},
@@ -178,3 +181,36 @@ def test_an_order_has_room_for_all_leaves_models_and_not_for_everything():
     arrays, head = most_bytes(10**6, 3)
     assert 3 * 10**6 < arrays < 10**9
     assert head < 2**28
+
+
+@pytest.mark.parametrize("is_state", [False, True])
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [
+        (errno.ENOSPC, "free disk space"),
+        (errno.EFBIG, "allow larger files (ulimit -f)"),
+        (errno.EROFS, "make the folder writable"),
+    ],
+)
+def test_a_disk_of_a_leaf_server_that_takes_no_more_is_told_with_the_step(number, step, is_state):
+    """Of windows, of control variates and of kept models alike."""
+    error = OSError(number, os.strerror(number), "leaf-1/run-1/x")
+    if is_state:
+        cause, error = error, StateFileError("cannot write state leaf-1/run-1/x: full")
+        error.__cause__ = cause
+    words = failed_order("train", error).facts["words"]
+    told = (
+        "cannot write state leaf-1/run-1/x: full"
+        if is_state
+        else "a file could not be written (leaf-1/run-1/x"
+    )
+    assert words.startswith(told)
+    assert words.endswith(step)
+
+
+def test_another_error_of_a_leaf_server_keeps_its_kind():
+    assert (
+        failed_order("train", FileNotFoundError(2, "No", "x"))
+        .facts["words"]
+        .startswith("FileNotFoundError: ")
+    )
