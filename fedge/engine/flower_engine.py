@@ -24,10 +24,11 @@ from fedge.engine.ray_objects import hand_out
 from fedge.engine.ray_workers import StartingWorkers
 from fedge.engine.stalled_replies import give_up_stalled_replies
 from fedge.engine.urgency import Urgency
-from fedge.engine.worker_pool import OverTimeError, limit_s, num_workers
+from fedge.engine.worker_pool import OverTimeError, limit_s, num_deaths, num_workers
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.engine import RemoteProcesses, RunError
 from fedge.exchange.failure import (
+    FEWER_AT_ONCE,
     LOST,
     Failure,
     dead_worker_failure,
@@ -51,6 +52,10 @@ _WRAPPED = "Exception ClientAppException occurred. Message: "  # Flower's words,
 _GUARD = re.compile(r"^(fedge\.client\.guarded_app\.)?ClientError: ")
 _START_NODES = "start every client's fedge node"
 _START_RAY = f"start fewer at once, look into Ray's logs (kept with {KEEP}=1)"
+_DEATHS = (
+    "a worker of Ray died: killed, out of memory or crashed; it is replaced, and its client tried again "
+    f"(guard.retries); if more die (run.log), {FEWER_AT_ONCE}"
+)
 _RAYLET = "raylet"
 _CORE_NAMES = (_RAYLET, "gcs_server")  # process names
 _NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
@@ -107,6 +112,7 @@ class FlowerEngine:
         self._starting_workers: StartingWorkers | None = StartingWorkers()  # None once they have had work
         if nodes_come_back:
             give_up_stalled_replies()
+        self._has_told_of_deaths = False
         self._urgency = Urgency(self, self.num_workers)
 
     @property
@@ -236,7 +242,8 @@ class FlowerEngine:
         """Wait for one polling interval, at most `timeout_s` seconds; Flower has no notification."""
         time.sleep(min(_DEPLOYED_POLL_S if self.nodes_come_back else _POLL_S, timeout_s))
 
-    def give_up_late(self, limit_s: float) -> None:
+    @staticmethod
+    def give_up_late(limit_s: float) -> None:
         """Do nothing: workers end themselves after `limit_s` seconds (`fedge.client.guarded_app`)."""
 
     def failure_of(self, reply: Message) -> Failure:
@@ -291,6 +298,13 @@ class FlowerEngine:
         for process in self._core_processes:
             if self._starting_workers and num_workers() and process.name() == _RAYLET:
                 self._starting_workers.refuse_dead(process, num_workers())
+
+    def new_remarks(self) -> Sequence[str]:
+        """A line when the first of Ray's workers has died, as its client is tried again without a word."""
+        if self._has_told_of_deaths or not num_deaths():
+            return ()
+        self._has_told_of_deaths = True
+        return (_DEATHS,)
 
     def remote_processes(self) -> RemoteProcesses:
         """Measurements of a cluster's workers; empty for the run's own Ray, below this process."""

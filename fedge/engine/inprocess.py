@@ -7,7 +7,7 @@ Results have the same bits as on other engines (contract C3).
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -149,6 +149,11 @@ class InProcessGrid(Grid):
     @staticmethod
     def refuse_stopped() -> None:
         """Do nothing: this engine lasts as long as its process."""
+
+    @staticmethod
+    def new_remarks() -> Sequence[str]:
+        """Empty: there are no other processes."""
+        return ()
 
     @staticmethod
     def remote_processes() -> RemoteProcesses:

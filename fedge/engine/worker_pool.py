@@ -59,8 +59,16 @@ def num_workers() -> int:
     return pool.num_actors if pool else 0
 
 
+def num_deaths() -> int:
+    """Number of workers of this process's pool that died at work, other than by their client's time limit."""
+    pool = _newest and _newest()
+    return pool.deaths if pool else 0
+
+
 class PatientPool:
     """Flower's pool with dead workers set aside; actors are workers, futures their answers.
+
+    `deaths` counts workers that died at work, other than by their client's time limit.
 
     Attributes of Flower's class: `pool`, the free actors; `num_actors`; `create_actor_fn`;
     `client_resources`; `_future_to_actor`.
@@ -78,6 +86,7 @@ class PatientPool:
         self._changed = threading.Condition()
         self._aside: list[tuple[Any, Any]] = []  # actors and their pending answers
         self._failed: set[Any] = set()  # futures of dead actors
+        self.deaths = 0
         # future → time of assignment, allowed seconds
         self._limits: dict[Any, tuple[float, float]] = {}
         self._last_check = self._last_growth_check = 0.0
@@ -114,6 +123,7 @@ class PatientPool:
             assigned_at, allowed_s = self._limits[future]
             if time.monotonic() - assigned_at >= allowed_s:  # so late, only the client's guard ends a worker
                 raise OverTimeError(f"{allowed_s:g}") from error
+            self.deaths += 1
             raise
         self.add_actor_back_to_pool(future)
         return message, context

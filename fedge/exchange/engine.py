@@ -109,6 +109,9 @@ class Engine(Protocol):
     def refuse_stopped(self) -> None:
         """Raise RunError if the engine has stopped, so no more replies will arrive."""
 
+    def new_remarks(self) -> Sequence[str]:
+        """Remarks on the clients' processes since the last call, one line each."""
+
     def remote_processes(self) -> RemoteProcesses:
         """Memory of workers outside this process, and clocks of other machines."""
 

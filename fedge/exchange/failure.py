@@ -20,6 +20,7 @@ NODE_FAILED = "node failed"
 LOSS_NOT_FINITE = "loss not finite"
 MEMORY_LOST = "memory lost"
 _REJECTED = "rejected: "
+FEWER_AT_ONCE = "free some memory, or let fewer clients run at a time (client-resources)"
 _WORDS = {
     EXCEPTION: "{detail}",
     NO_REPLY: "{kind} {detail}",
@@ -111,6 +112,23 @@ def limit_in(text: str | None) -> float | None:
 def dead_worker_failure() -> Failure:
     """Failure by the end of the client's process."""
     return Failure(WORKER_DIED, "its process was killed, ran out of memory or crashed")
+
+
+def next_step(failure: Failure, is_node: bool) -> str:
+    """Next step for the user after a failure, as the end of a sentence; empty if the failure names its own.
+
+    Args:
+        failure: failure of a client at its first call.
+        is_node: whether the client is a node of a deployment, with its own output.
+
+    >>> next_step(exception_failure("KeyError: 'a'"), is_node=False)
+    '; mend the cause, and start again'
+    """
+    if failure.kind == WORKER_DIED:
+        return f"; {FEWER_AT_ONCE}"
+    if ";" in failure.detail:
+        return ""
+    return "; see the output of its node" if is_node else "; mend the cause, and start again"
 
 
 def lost_node_failure() -> Failure:

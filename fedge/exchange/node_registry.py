@@ -24,7 +24,7 @@ from flwr.app import Message
 from fedge.data.own_windows import WindowsReport
 from fedge.exchange.content import config_of
 from fedge.exchange.engine import Engine, RunError
-from fedge.exchange.failure import NODE_GONE, Failure, words_of
+from fedge.exchange.failure import NODE_GONE, Failure, next_step, words_of
 from fedge.exchange.hello import Hello, Question, hello_message, read_hello
 from fedge.process.escape import printable
 
@@ -264,7 +264,8 @@ class NodeRegistry:
     def _check_admission(self, node: int, reply: Message, failure: Failure | None) -> Hello:
         """The reply of a node if it is admitted; else RunError."""
         if failure is not None:
-            raise RunError(f"a client failed at its first call: {failure}")
+            step = next_step(failure, self._engine.nodes_come_back)
+            raise RunError(f"a client failed at its first call: {failure}{step}")
         hello = _read_reply(reply)
         if hello.num_partitions < self._least and not self._count.is_given:
             raise RunError(

@@ -138,6 +138,3 @@ class LeafEngine(Protocol):
 
     def mark_absent(self, clients: Collection[int]) -> None:
         """Stop waiting for the leaf servers of absent clients, which may still arrive later."""
-
-    def new_remarks(self) -> Sequence[str]:
-        """Remarks on connected leaf servers since the last call, one line each."""

@@ -305,6 +305,7 @@ class Announcer:
         refuse_failed_log()
         self.remarks.observe(result)
         seconds = sum(laps.values())
+        self._note(self._grid.new_remarks())
         self._note(self._growth.observe(result.global_round, processes))
         self._note(self._tracking.observe(result, seconds), repeat=False)
         for line in changes_of(result):

@@ -161,7 +161,8 @@ class Steps:
             [leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds_per_global, completed
         )
         last_round = self._begin_callbacks(callbacks, sizes)
-        _note_leaf_servers(self._grid, self._announcer)
+        for line in self._grid.new_remarks():
+            self._announcer.note(line)
         plan.clock.finish()
         with plan.background, rare_garbage_collection(len(dealt.clients)):
             # drop this reference: the model is in memory, while all others may be in files
@@ -404,7 +405,6 @@ class Steps:
             Whether the run is to end after it.
         """
         note_progress()
-        _note_leaf_servers(self._grid, self._announcer)
         self._plan.background.finish()  # a round without an exchange has not yet waited for it
         self._plan.clock.lap("checkpoint")
         assert self._snapshots is not None
@@ -475,9 +475,3 @@ def _number_of_clients(config: Config, resumption: Resumption | None, manifest: 
     if simulated := int(manifest["federation"].get("num-supernodes", 0)):
         return simulated
     return sum(resumption.run["clients_per_leaf"]) if resumption else configured_clients(config.hierarchy)
-
-
-def _note_leaf_servers(grid: Engine, announcer: Announcer) -> None:
-    """Print new remarks about separate leaf servers, if there are any."""
-    for line in grid.new_remarks() if isinstance(grid, LeafEngine) else ():
-        announcer.note(line)

@@ -149,8 +149,21 @@ def test_a_worker_that_dies_when_its_client_s_time_is_over_has_ended_itself(limi
     if not over:
         reason = "<class 'ray.exceptions.ActorUnavailableError'>:<'gone'>"
     question.metadata.__dict__["_message_id"] = "1"
-    failure = FlowerEngine(None).failure_of(Message(Error(0, reason), reply_to=question))
+    engine = FlowerEngine(None)
+    failure = engine.failure_of(Message(Error(0, reason), reply_to=question))
     assert failure == (timeout_failure(0.05) if over else dead_worker_failure())
+    assert len(engine.new_remarks()) == (not over)
+
+
+def test_deaths_of_workers_are_told_once():
+    """Their clients are tried again, so the run's tables say nothing of them."""
+    pool, engine = Pool([Actor(), Actor(Unavailable("gone")), Actor(Unavailable("gone"))]), FlowerEngine(None)
+    assert engine.new_remarks() == ()
+    ask(pool, 0)
+    assert pool.deaths == 1
+    (line,) = engine.new_remarks()
+    assert line.startswith("a worker of Ray died: ")
+    assert engine.new_remarks() == ()
 
 
 def test_a_worker_that_ray_gives_up_has_another_in_its_place():

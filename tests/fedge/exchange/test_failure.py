@@ -16,9 +16,11 @@ from fedge.exchange.failure import (
     Failure,
     dead_worker_failure,
     exception_failure,
+    next_step,
     nonfinite_loss_note,
     reason_of,
     rejection_failure,
+    reported_node_failure,
     timeout_failure,
     words_of,
 )
@@ -56,6 +58,22 @@ def test_kind_and_words(failure, kind, words):
 )
 def test_what_a_client_says_is_never_taken_for_another_kind(text):
     assert exception_failure(text).kind == "exception"
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_node", "step"),
+    [
+        (dead_worker_failure(), False, "; free some memory, or let fewer clients run at a time"),
+        (exception_failure("KeyError: 'a'"), False, "; mend the cause, and start again"),
+        (exception_failure("KeyError: 'a'"), True, "; see the output of its node"),
+        (reported_node_failure("its ClientApp crashed"), True, "; see the output of its node"),
+        (exception_failure("ConfigError: x must be y; set x=y"), False, ""),
+    ],
+)
+def test_whatever_fails_at_the_first_call_has_one_next_step(failure, is_node, step):
+    found = next_step(failure, is_node)
+    assert found.startswith(step)
+    assert f"{failure}{found}".count("; ") == 1  # one line, one step
 
 
 @given(st.text(), st.text())

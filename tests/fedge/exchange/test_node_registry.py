@@ -112,7 +112,9 @@ def test_in_a_simulation_it_ends_the_run(monkeypatch):
 def fails_first(script, roll, node):
     """Let a node's first answer be an error."""
     (question,) = script.asked(node, HELLO)
-    script.answer(question, Message(Error(2, "ConfigError: partition 0, data=…: gone"), reply_to=question))
+    script.answer(
+        question, Message(Error(2, "ConfigError: partition 0, data=…: gone; mend it"), reply_to=question)
+    )
     ((found, reply),) = roll.answers()
     roll.enter(found, reply)
 
@@ -126,7 +128,7 @@ def test_a_client_that_fails_at_its_first_call_is_named_and_done_without(monkeyp
     roll.ask(script.get_node_ids())
     fails_first(script, roll, 11)
     said = "; missing: partition 0, 1; a node stays out: a client failed at its first call: "
-    assert roll.missing() == f"{said}ConfigError: partition 0, data=…: gone"
+    assert roll.missing() == f"{said}ConfigError: partition 0, data=…: gone; mend it"
 
 
 def test_one_with_the_key_of_a_partition_that_is_waited_for_ends_the_run_in_its_words(monkeypatch):

@@ -8,6 +8,7 @@ from small_runs import small_config
 
 from fedge import client_app, simulate
 from fedge.cli import main
+from fedge.engine.inprocess import InProcessGrid
 from fedge.process.versions import versions
 from fedge.records.manifest import read_manifest
 from fedge.run.preparation import run_folder
@@ -49,6 +50,20 @@ def test_every_round_is_said_recorded_and_timed(tmp_path):
     assert [row["global_round"] for row in rows] == ["1", "2", "3"]
     assert float(rows[1]["record"]) > 0  # what round 1 took to write is charged to round 2
     assert "global round 3 done in" in (folder / "run.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "clock", [{}, {"asynchrony.rule": "fedbuff", "scaffold.enabled": False, "hierarchy.leaf-rounds": 1}]
+)
+def test_remarks_of_an_engine_are_notes_of_the_run(tmp_path, monkeypatch, clock):
+    """After any round, also of the virtual clock: on Ray, a worker may die in each."""
+    remarks = iter([(), ("a worker died",)])
+    monkeypatch.setattr(InProcessGrid, "new_remarks", lambda _: next(remarks, ()))
+    terminal = io.StringIO()
+    config = small_config(tmp_path, cluster__enabled=False, gate__enabled=False)
+    folder = simulate({**config, **clock}, terminal=terminal).folder
+    assert terminal.getvalue().count("note: a worker died") == 2  # then, and at the end
+    assert "a worker died" in read_manifest(folder)["remarks"]
 
 
 def test_synthetic_data_are_never_silent(tmp_path):

@@ -206,6 +206,7 @@ def kill_one(folder, ray_home, victim, phase, gone_s=GONE_S):
         named(run, victim)[0].kill()
         if victim == "ray::ClientApp" and phase != "start":
             run.wait_for(" 4/100000")  # it goes on without that client, and then with it
+            assert run.output.count("note: a worker of Ray died") == 1
             run.process.kill()
         run.process.wait(timeout=120)
         began = time.monotonic()
