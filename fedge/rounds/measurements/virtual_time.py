@@ -1,7 +1,8 @@
 """Virtual time and energy of synchronous rounds, with clients timed as devices.
 
 Leaves train in parallel; a leaf round takes as long as its slowest client needs to receive the model, train
-and send. A server waits for the last of its children, then sends its model down. It has no effect on results.
+and send. A server waits for the last of its children, then sends its model down; a region's goes up once its
+leaves have it. It has no effect on results.
 
 Source of the model: Liu et al. 2020 (HierFAVG), section V; their constants are the preset
 ``devices.preset="hierfavg"``. As there, evaluations take no time.
