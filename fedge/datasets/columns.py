@@ -24,6 +24,7 @@ from hhar.windows.rounding import too_coarse
 _MOST = 10**499  # whole numbers as names are below it
 LONGEST_NAME = 500  # characters of a user, label, device or session
 _DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.]*,\d+([eE][+-]?\d+)?")
+_ISO_DATE = re.compile(r"\s*\d{4}-\d\d-\d\d")
 UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
@@ -94,9 +95,16 @@ def _conversion_code(frame: Any, name: str, value: Any) -> str:
     is_polars = not hasattr(frame[name], "isna")
     if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
         return "read_csv(…, decimal_comma=True)" if is_polars else "read_csv(…, decimal=',')"
+    if is_polars and frame[name].dtype.is_object():
+        return _typed_column(name)
     if is_polars:
         return f"frame.with_columns(polars.col({name!r}).cast(polars.Float64))"
     return f"pandas.to_numeric(frame[{name!r}])"
+
+
+def _typed_column(name: str) -> str:
+    """Code giving a Polars column of Python objects the type of its values."""
+    return f"frame.with_columns(polars.Series({name!r}, frame[{name!r}].to_list()))"
 
 
 def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str, str]:
@@ -241,11 +249,25 @@ def _way_to_times(frame: Any, name: str, values: NDArray[Any]) -> str:
     first = values.flat[0]
     if isinstance(first, datetime.time):
         return "join each with its date: dates or numbers rise over midnight, too"
-    if not isinstance(first, str):
-        return f"make them numbers: {_conversion_code(frame, name, first)}"
-    if hasattr(frame[name], "isna"):
-        return f"make dates of text: pandas.to_datetime(frame[{name!r}])"
-    return f"make dates of text: frame[{name!r}].str.to_datetime()"
+    is_pandas = hasattr(frame[name], "isna")
+    if not is_pandas and frame[name].dtype.is_object():
+        return f"give the column a type: {_typed_column(name)}"
+    if isinstance(first, str):
+        code = _pandas_dates(name, first) if is_pandas else f"frame[{name!r}].str.to_datetime()"
+        return f"make dates of text: {code}"
+    if is_pandas and hasattr(first, "to_timestamp"):  # a Period
+        return f"make dates of them: frame[{name!r}].dt.to_timestamp()"
+    if is_pandas and isinstance(first, datetime.timedelta):
+        return f"give the column a type: pandas.to_timedelta(frame[{name!r}])"
+    if is_pandas and isinstance(first, datetime.date):  # objects, as of several zones
+        return f"give the column a type: pandas.to_datetime(frame[{name!r}], utc=True)"
+    return f"make them numbers: {_conversion_code(frame, name, first)}"
+
+
+def _pandas_dates(name: str, first: str) -> str:
+    """Code making dates of a pandas column of text; in ISO 8601, of several zones and precisions."""
+    iso = ", format='ISO8601', utc=True" if _ISO_DATE.match(first) else ""
+    return f"pandas.to_datetime(frame[{name!r}]{iso})"
 
 
 def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:

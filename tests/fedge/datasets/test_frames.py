@@ -1,6 +1,7 @@
 """Frames as people have them: what comes out is computed by hand, what is wrong is said with what to do."""
 
 import warnings
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
 import numpy as np
@@ -232,12 +233,15 @@ def test_what_is_wrong_is_said_with_what_to_do(frame, given, changes, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", [str, Decimal])
+@pytest.mark.parametrize("kind", [str, Decimal, float])
 def test_a_column_that_is_no_number_becomes_one_as_said(frame, kind):
     """The code of the error message is run as it stands, in the library of the frame."""
     given = frame(columns(TWO))
     words = [kind(f"{value:.3f}") for value in given["x"].to_list()]
-    other = given.assign(x=words) if hasattr(given, "assign") else given.with_columns(x=pl.Series(words))
+    if frame is pd.DataFrame:
+        other = given.assign(x=pd.Series(words, dtype=object))
+    else:
+        other = given.with_columns(x=pl.Series(words, dtype=pl.Object if kind is float else None))
     with pytest.raises(HharError, match="x: must hold numbers") as caught:
         fedge.from_pandas(other, **AS)
     code = str(caught.value).split("make them numbers: ")[1].split(", or leave")[0]
@@ -246,29 +250,51 @@ def test_a_column_that_is_no_number_becomes_one_as_said(frame, kind):
     assert fedge.from_pandas(other, **AS).x.shape == fedge.from_pandas(given, **AS).x.shape
 
 
-@pytest.mark.parametrize("kind", ["date", "Decimal", "bool"])
+AT = [datetime(2026, 3, 29, 0, 59, 58) + timedelta(seconds=0.02 * at) for at in range(600)]
+ZONES = [timezone(timedelta(hours=1 if at < 100 else 2)) for at in range(600)]  # summer time begins
+TIMES = {
+    "text": [f"2026-01-01 00:{at // 3000:02d}:{at / 50 % 60:09.6f}" for at in range(600)],
+    "text without empty fractions": list(map(str, AT)),
+    "text of two zones": [
+        str(time.replace(tzinfo=timezone.utc).astimezone(zone)) for time, zone in zip(AT, ZONES, strict=True)
+    ],
+    "numbers": [Decimal(f"{0.02 * at:.2f}") for at in range(600)],
+    "dates": AT,
+    "dates of two zones": [
+        time.replace(tzinfo=timezone.utc).astimezone(zone) for time, zone in zip(AT, ZONES, strict=True)
+    ],
+    "durations": [time - AT[0] for time in AT],
+    "periods": pd.PeriodIndex(AT, freq="ms"),
+}
+
+
+@pytest.mark.parametrize("kind", TIMES)
 def test_times_of_other_types_become_times_as_said(frame, kind):
-    """Likewise; a column of truth values has no times."""
-    numbers = columns(TWO)
-    times = [Decimal(f"{0.02 * at:.2f}") for at in range(len(numbers["x"]))]
-    if kind == "date":
-        times = [f"2026-01-01 00:{at // 3000:02d}:{at / 50 % 60:09.6f}" for at in range(len(times))]
-    if kind == "bool":
-        times = [at % 2 == 0 for at in range(len(times))]
-    other = frame(numbers)
-    other = other.assign(t=times) if hasattr(other, "assign") else other.with_columns(t=pl.Series(times))
-    asked = {**AS, "time": "t"}
+    """Likewise, to the windows of times that are numbers."""
+    if frame is pl.DataFrame and kind == "periods":
+        pytest.skip("Polars has none")
+    asked, other = {**AS, "time": "t"}, frame({**columns(TWO)})
+    if frame is pd.DataFrame:
+        other["t"] = pd.Series(TIMES[kind], dtype=None if kind == "periods" else object)
+    else:
+        has_type = isinstance(TIMES[kind][0], (str, Decimal))
+        other = other.with_columns(pl.Series("t", TIMES[kind], dtype=None if has_type else pl.Object))
     with pytest.raises(HharError, match="t: must hold dates or numbers") as caught:
         fedge.from_pandas(other, **asked)
-    if kind == "bool":
-        return
     code = str(caught.value).split(": ")[-1].split(", or leave")[0]
     found = eval(code, {"frame": other, "pandas": pd, "polars": pl})
-    if hasattr(other, "assign"):
-        other = other.assign(t=found)
+    if isinstance(found, (pl.DataFrame, pd.DataFrame)):
+        other = found
     else:
-        other = found if isinstance(found, pl.DataFrame) else other.with_columns(t=found)
-    assert len(fedge.from_pandas(other, **asked)) > 0
+        other = other.assign(t=found) if frame is pd.DataFrame else other.with_columns(t=found)
+    windows, by_numbers = (fedge.from_pandas(given, **asked) for given in (other, frame(columns(TWO))))
+    assert fingerprint_windows(windows) == fingerprint_windows(by_numbers)
+
+
+def test_truth_values_are_no_times(frame):
+    given = frame({**columns(TWO), "t": np.arange(600) % 2 == 0})
+    with pytest.raises(HharError, match="t: must hold dates or numbers"):
+        fedge.from_pandas(given, **{**AS, "time": "t"})
 
 
 def test_bytes_as_names_become_text_as_said():
