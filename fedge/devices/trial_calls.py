@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.registers.determinism import FROM_RNG, call_checked
+from fedge.config.registers.determinism import FROM_RNG, call_again, call_checked
 from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AVAILABILITY, DEVICES, DURATIONS, SELECTIONS, SERVER_RULES
@@ -105,16 +105,17 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
             f"but said {shown(answer)} at 0; fix it"
         )
 
+    hint = "draw from the seed alone, and keep nothing between calls"
+
     def answers_over_time() -> list[Any]:
         present, now_us, answers = presence(), 0, []
         for _ in range(_REPEATS):
-            answers.append(_call_part(AVAILABILITY, name, partial(present, 1, now_us)))
+            ask = partial(_call_part, AVAILABILITY, name, partial(present, 1, now_us))
+            answers.append(call_again(AVAILABILITY, name, ask, hint))
             now_us = max(now_us + 1, answers[-1][1])
         return answers
 
-    call_checked(
-        AVAILABILITY, name, answers_over_time, "draw from the seed alone, and keep nothing between calls"
-    )
+    call_checked(AVAILABILITY, name, answers_over_time, hint)
 
 
 def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
@@ -131,7 +132,11 @@ def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
             f"{SELECTIONS.option} {name} must return a device that is there, or None, but returned "
             f"{shown(device)} of devices 0 and 1; fix it"
         )
-    call_checked(SELECTIONS, name, lambda: [select(leaf) for leaf in range(_REPEATS)], FROM_RNG)
+
+    def devices() -> list[Any]:
+        return [call_again(SELECTIONS, name, partial(select, leaf), FROM_RNG) for leaf in range(_REPEATS)]
+
+    call_checked(SELECTIONS, name, devices, FROM_RNG)
 
 
 def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
@@ -140,9 +145,14 @@ def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
     if duration is not None:
         history = History.of(np.ones(_DEVICES, np.int64))
 
+        def seconds_of(attempt: int) -> float:
+            return checked_seconds(duration, Work(0, attempt, 0, 1, 1, 1, 0.0, 1.0, history))
+
         def training_seconds() -> list[float]:
-            jobs = (Work(0, attempt, 0, 1, 1, 1, 0.0, 1.0, history) for attempt in range(1, _REPEATS))
-            return [checked_seconds(duration, job) for job in jobs]
+            return [
+                call_again(DURATIONS, name, partial(seconds_of, attempt), FROM_RNG)
+                for attempt in range(1, _REPEATS)
+            ]
 
         call_checked(DURATIONS, name, lambda: _call_part(DURATIONS, name, training_seconds), FROM_RNG)
 

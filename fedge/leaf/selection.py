@@ -10,11 +10,12 @@ choose the same clients.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fedge.config.registers.determinism import FROM_RNG, call_checked
+from fedge.config.registers.determinism import FROM_RNG, call_again, call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.config.sections.hierarchy import HierarchyConfig
@@ -174,4 +175,9 @@ def try_client_selection(config: HierarchyConfig) -> None:
 
     for past_turns in (0, 3):
         select(4, past_turns)
-    call_checked(CLIENT_SELECTIONS, config.selection, lambda: [select(n, 0) for n in (4, 16)], FROM_RNG)
+
+    def selections() -> list[list[int]]:
+        name = config.selection
+        return [call_again(CLIENT_SELECTIONS, name, partial(select, count, 0), FROM_RNG) for count in (4, 16)]
+
+    call_checked(CLIENT_SELECTIONS, config.selection, selections, FROM_RNG)

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.config.config import Config
-from fedge.config.registers.determinism import FROM_RNG, call_checked
+from fedge.config.registers.determinism import FROM_RNG, call_again, call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MOBILITIES
 from fedge.config.topology import leaf_of_clients, unseen_ids
@@ -329,12 +329,14 @@ def refuse_impossible_moves(config: Config, sizes: Sequence[int], seed: int) -> 
     places = dict(enumerate(leaf_of_clients(sizes)))
     home = {client: leaf for client, leaf in places.items() if client not in unseen}
     mover = Mover(config, seed, home, {client: places[client] for client in unseen})
+    name = config.hierarchy.mobility
 
     def moves() -> list[dict[int, int]]:
         leaf_of, rounds = dict(home), []
         for global_round in range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1):
-            rounds.append(mover.moves(global_round, leaf_of, dict.fromkeys(home, 1)))
+            ask = partial(mover.moves, global_round, leaf_of, dict.fromkeys(home, 1))
+            rounds.append(call_again(MOBILITIES, name, ask, FROM_RNG))
             leaf_of |= rounds[-1]
         return rounds
 
-    call_checked(MOBILITIES, config.hierarchy.mobility, moves, FROM_RNG)
+    call_checked(MOBILITIES, name, moves, FROM_RNG)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from fedge.config.registers.determinism import call_checked
+from fedge.config.registers.determinism import call_again, call_checked
 from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, refuse_duplicate_arguments, shown
 from fedge.config.registers.parts import SCHEDULES
@@ -110,7 +111,10 @@ def refuse_schedule(config: TrainConfig, rounds: int) -> None:
     """
 
     def checked_sizes() -> list[float]:
-        return [_checked_size(config, global_round) for global_round in range(1, rounds + 1)]
+        return [
+            call_again(SCHEDULES, config.schedule, partial(_checked_size, config, global_round))
+            for global_round in range(1, rounds + 1)
+        ]
 
     label, schedule = f"train.schedule {config.schedule}", SCHEDULES.load(config.schedule)
     refuse_wrong_signature(schedule, label, "train.schedule-args", _arguments(config), ("global_round",))

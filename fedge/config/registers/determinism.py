@@ -77,6 +77,27 @@ def call_twice(
     return first
 
 
+def call_again(register: Register, name: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG) -> Answer:
+    """Call a part and return its result; a user's part is called again at once, one of many calls of a trial.
+
+    Two equal series of calls do not show a part that counts them: it may start over with the first one, or
+    after as many as there are.
+
+    Args:
+        register: of the part.
+        name: of the part.
+        ask: as for `call_checked`.
+        hint: as for `call_checked`.
+
+    Raises:
+        ConfigError: a user's part gave different results.
+    """
+    answer = ask()
+    if register.is_own(name) and not are_identical(answer, ask()):
+        raise _other_result(f"{register.option} {name}", hint)
+    return answer
+
+
 def call_watched(description: str, ask: Callable[[], Answer], hint: str) -> Answer:
     """Call a user's part that may take long; call it again to compare only if a global stream moved.
 

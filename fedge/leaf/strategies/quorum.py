@@ -8,13 +8,14 @@ so the leaf keeps its model.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.participation import Number, Participation
-from fedge.config.registers.determinism import call_checked
+from fedge.config.registers.determinism import call_again, call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, PARTICIPATIONS, RULES
 from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig
@@ -114,24 +115,25 @@ def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
     Raises:
         ConfigError: more clients should train than a leaf has.
     """
-    hierarchy, rounds = config.hierarchy, [1]
+    hierarchy, rounds, name = config.hierarchy, [1], config.hierarchy.participation
     if hierarchy.participants is not None:
         rounds = [first for first in hierarchy.participants.rounds if first <= config.num_server_rounds]
         _refuse_too_many(hierarchy.participants, rounds, sizes)
-    elif hierarchy.participation not in PARTICIPATIONS.names:
+    elif name not in PARTICIPATIONS.names:
         rounds = list(range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1))
 
     def numbers() -> list[tuple[int, int]]:
         return [
-            (num_training(config, size, global_round, leaf), leaf)
+            (
+                call_again(PARTICIPATIONS, name, partial(num_training, config, size, global_round, leaf)),
+                leaf,
+            )
             for global_round in rounds
             for leaf, size in enumerate(sizes)
         ]
 
     is_code = hierarchy.participants is None
-    count, leaf = min(
-        call_checked(PARTICIPATIONS, hierarchy.participation, numbers) if is_code else numbers()
-    )
+    count, leaf = min(call_checked(PARTICIPATIONS, name, numbers) if is_code else numbers())
     return leaf, count
 
 

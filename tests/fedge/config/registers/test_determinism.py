@@ -280,6 +280,32 @@ def test_draws_that_no_seed_says_are_refused(option, source, monkeypatch):
     assert option.removesuffix("s") in str(caught.value)
 
 
+IN_SERIES = [
+    "train.schedule", "hierarchy.participation", "hierarchy.selection", "hierarchy.mobility",
+    "devices.availability", "devices.duration", "devices.selection",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("period", [2, 3, 5])
+@pytest.mark.parametrize("option", IN_SERIES)
+def test_a_part_that_counts_its_calls_is_refused_however_often_it_is_tried(option, period, monkeypatch):
+    """A resumed run would begin to count anew, though two whole series of calls may give the same."""
+    part, _, act = ASKED[option]
+    calls, ask = itertools.count(), globals()[part]
+
+    def counting(*given):
+        monkeypatch.setattr(f"{__name__}.drawn", random.Random(next(calls) % period).random)
+        return ask(*given)
+
+    def counting_later(*given):
+        return lambda *at: counting(*given)(*at)
+
+    counts = counting_later if option == "devices.availability" else counting
+    monkeypatch.setattr(f"{__name__}.{part}", counts)
+    with pytest.raises(ConfigError, match="must give the same result from the same start"):
+        act(_config(option))
+
+
 @pytest.mark.parametrize("option", ASKED)
 def test_a_part_that_ends_the_process_is_refused(option, monkeypatch):
     """sys.exit() in a user's code would end a run with an exit code of its own, as 0."""
