@@ -43,7 +43,7 @@ class Client:
 
     Attributes:
         received: the leaf's model, name → array; read only.
-        beside: arrays sent with the model by the leaf part, by name.
+        beside: arrays sent with the model by the leaf part, by name; empty in `models` and `unseen`.
         memory: this client's memory by name: arrays, states (name → array) and numbers.
         x: training windows, (N, …); read only.
         y: their labels, (N, …).

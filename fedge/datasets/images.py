@@ -38,8 +38,9 @@ def from_images(
     """Pictures as windows for `fedge.simulate`; `.save(path)` writes them as a window file.
 
     Args:
-        images: (N, H, W), (N, H, W, C) or (N, C, H, W), 1 or 3 channels; uint8 is brightness 0..255, other
-            numbers become float32. Arrays, tensors, or a list of pictures of one size.
+        images: (N, H, W), (N, H, W, C) or (N, C, H, W), 1 or 3 channels, first where both fit; uint8 is
+            brightness 0..255, other numbers become float32. Arrays, tensors, or a list of pictures of one
+            size.
         labels: (N) whole numbers from 0.
         users: their number, with equal blocks of successive pictures; or (N) names, one per picture.
         per_user: pictures of each user, the first of its block; by default all.

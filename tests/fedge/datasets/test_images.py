@@ -43,6 +43,13 @@ def test_shapes(images, shape):
     assert windows.user.tolist() == [f"user-{k}" for k in range(5) for _ in range(2)]
 
 
+@pytest.mark.parametrize(("first", "last"), [(3, 3), (3, 1), (1, 3), (1, 1)])
+def test_channels_are_first_where_both_fit(first, last):
+    images = np.arange(10 * first * 5 * last, dtype=np.uint8).reshape(10, first, 5, last)
+    windows = from_images(images, LABELS, users=5, classes="abc")
+    assert np.array_equal(windows.x, images)
+
+
 def test_users_in_blocks_or_by_name():
     """Ten pictures of three users: 0..2, 3..5, 6..9; two of each are the first six."""
     assert np.unique(from_images(GREY, LABELS, users=3).user, return_counts=True)[1].tolist() == [3, 3, 4]
