@@ -22,7 +22,7 @@ from fedge.commands.docs import add_docs
 from fedge.commands.measure import add_doctor, add_profile, add_status, add_sweep
 from fedge.commands.projects import add_lists, add_new
 from fedge.commands.run import add_run
-from fedge.config.registers.option import ConfigError
+from fedge.config.registers.option import ConfigError, shown
 from fedge.datasets.command import add_datasets
 from fedge.launch.clock_command import add_clock
 from fedge.launch.command_line import Commands, Parser, parse_command_line
@@ -98,8 +98,11 @@ def _run_command(arguments: Sequence[str], owns_process: bool) -> int:
 
 
 def _os_error_message(error: OSError) -> str | None:
-    """Rule, reason and next step for an error of permissions or disk space; None for others."""
+    """Rule, reason and next step for an error of permissions, length or disk space; None for others."""
     reason = error.strerror or error
+    if error.errno == errno.ENAMETOOLONG and error.filename is not None:
+        path = shown(os.fsdecode(error.filename))
+        return f"a path must be one that the file system can have, but {path}: {reason}; name another"
     if error.errno in _NO_RIGHTS and error.filename is not None:
         rule = f"{printable(os.fsdecode(error.filename))} must be accessible to this user, but: {reason}"
         return f"{rule}; change its permissions (chmod, chown), or name another"

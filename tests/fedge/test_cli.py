@@ -148,6 +148,27 @@ def test_a_reader_who_has_enough_sees_no_traceback(words):
     assert ended.returncode in (0, 141)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["new", "{}"], ["runs", "--runs-dir", "{}"], ["export-run", "{run}", "{}"],
+        ["doctor", "deployment", "--certs", "{}"], ["report", "--runs-dir", "{}"],
+        ["deal", "{}", "--clients", "3"],
+        ["compare", "{}"], ["sweep", "{}"], ["run", "-c", "{}.toml"], ["run", "{}"], ["certs", "{}"],
+    ],
+)  # fmt: skip
+def test_a_path_too_long_for_the_file_system_is_one_line(tmp_path, monkeypatch, capsys, words):
+    """Contract C10: Python's own tests of a path raise then, where a missing one is just not there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text('{"status": "completed"}')
+    assert main([word.format("a" * 300, run=tmp_path / "run") for word in words]) == 4
+    error = capsys.readouterr().err
+    assert error.startswith("fedge: ")
+    assert error.count("\n") == 1
+    assert "aaaa" in error
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
 @pytest.mark.parametrize(
     "words", [["options"], ["tables"], ["configs"], ["docs", "tasks"], ["completion", "bash"]]
