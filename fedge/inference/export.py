@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from fedge.config.registers.option import ConfigError
-from fedge.inference.card import Card
+from fedge.inference.card import NUMBERS, Card
 from fedge.inference.network import Classifier
 from fedge.process.durable import output_file
 
-TOLERANCE = 1e-5  # of a probability
+TOLERANCE = 1e-5  # of a probability; of numbers relative to the largest, if above 1
 _REQUIRED = ("onnx", "onnxscript", "onnxruntime")
 _COUNTS = (2, 1, 5)  # windows at a time; the model is traced with the first
 
@@ -89,11 +89,12 @@ def _write(
             with _Quiet():
                 write(part)
                 exported = read(part)
-                difference = max(_difference(classifier, exported, x) for x in _examples(card))
-            if not difference <= TOLERANCE:
+                difference, size = _compare(classifier, exported, _examples(card))
+            if not difference <= TOLERANCE * size:
+                answers = "numbers" if card.says == NUMBERS else "probabilities"
                 raise ConfigError(
-                    f"the file must give the model's probabilities to {TOLERANCE:g}, but is {difference:.2g} "
-                    f"off; its network "
+                    f"the file must give the model's {answers} to {TOLERANCE * size:.2g}, but is "
+                    f"{difference:.2g} off; its network "
                     f"does something else when it is traced, as a branch that depends on its input"
                 )
     except OSError as error:
@@ -130,11 +131,18 @@ def _examples(card: Card) -> list[np.ndarray]:
     return examples
 
 
-def _difference(classifier: Classifier, exported: Run, x: np.ndarray) -> float:
-    """The largest difference between the model's and a file's answers to windows."""
-    with torch.no_grad():
-        expected = classifier(torch.from_numpy(x)).numpy()
-    return float(np.abs(exported(x) - expected).max())
+def _compare(classifier: Classifier, exported: Run, examples: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The largest difference between the model's and a file's answers, and the largest answer, at least 1.
+
+    Both are NaN if any answer of the model is, the difference also if one of the file's is.
+    """
+    differences, sizes = [], [1.0]
+    for x in examples:
+        with torch.no_grad():
+            expected = classifier(torch.from_numpy(x)).numpy()
+        differences.append(np.abs(exported(x) - expected).max())
+        sizes.append(np.abs(expected).max())
+    return float(np.max(differences)), float(np.max(sizes))
 
 
 class _Quiet:

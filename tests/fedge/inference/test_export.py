@@ -10,7 +10,7 @@ from torch import nn
 
 from fedge.config.registers.option import ConfigError
 from fedge.inference import export
-from fedge.inference.card import Card
+from fedge.inference.card import NUMBERS, Card
 from fedge.inference.export import write_onnx, write_torchscript
 from fedge.inference.network import Classifier, probabilities
 from fedge.training.networks.models import build_model
@@ -82,6 +82,41 @@ def test_files_give_the_models_probabilities(name, tmp_path):
     session = runtime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     assert np.abs(session.run(None, {"windows": x})[0] - expected).max() <= 1e-5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "m.pt"]
+
+
+class Stretched(nn.Module):
+    """Numbers in the hundreds, as prices: rounding in float32 alone puts them off by more than 0.00001."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(32, 64), nn.Linear(64, 2)
+
+    def forward(self, x):
+        return 1000 * self.head(self.first(x.flatten(1)).relu())
+
+
+@pytest.mark.slow
+def test_numbers_are_compared_in_proportion_to_their_size(tmp_path):
+    torch.manual_seed(0)
+    card = replace(CARD, says=NUMBERS)
+    classifier = Classifier(Stretched(), card.input_shape, card.mean, card.std, card.dtype, card.says)
+    pytest.importorskip("onnxruntime", reason="fedge[onnx] is not installed")
+    assert write_onnx(classifier, card, tmp_path / "m.onnx") > 1e-5
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_answer_that_is_not_a_number_is_never_within_the_tolerance(place):
+    """Whichever example gives it: a comparison with NaN is false, so `max` may pass over one."""
+    examples = export._examples(CARD)
+    classifier = classifier_of("cnn")
+
+    def exported(x):
+        answers = classifier(torch.from_numpy(x)).numpy()
+        return np.full_like(answers, np.nan) if x is examples[place] else answers
+
+    difference, size = export._compare(classifier, exported, examples)
+    assert np.isnan(difference)
+    assert size == 1
 
 
 @pytest.mark.slow
