@@ -44,7 +44,7 @@ from fedge.use.commands import add_commands as add_model_commands
 end_of_loading()
 # commands with the exit codes of a run
 _RUN_COMMANDS = frozenset({"demo", "run", "resume", "status", "sweep", "superlink", "leaf", "node"})
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 # A command's modules are loaded when it runs, because shells request completion at every keystroke.

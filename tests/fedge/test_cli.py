@@ -187,6 +187,19 @@ def test_output_that_finds_no_room_is_one_line(tmp_path, words):
     assert "Traceback" not in ended.stderr
 
 
+def test_output_beyond_the_limit_of_a_file_is_one_line(tmp_path):
+    """`ulimit -f`, to which the output of a command is subject as well."""
+    with (tmp_path / "out").open("w") as out:
+        ended = subprocess.run(
+            ["bash", "-c", 'ulimit -f 1; exec "$@"', "-", sys.executable, "-m", "fedge.cli", "options"],
+            stdout=out, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+    assert ended.returncode == 4
+    assert ended.stderr.splitlines() == [
+        "fedge: the output must have room, but: File too large; make room, or write elsewhere"
+    ]
+
+
 @pytest.mark.parametrize(
     "words", [["options"], ["options", "--json-schema"], ["run", "--help-all"], ["configs"], ["nöpe"]]
 )
