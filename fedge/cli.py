@@ -37,7 +37,13 @@ from fedge.process.endings import exits
 from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.escape import printable
 from fedge.process.resources.room import refuse_low_limits
-from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable, silence_grpc
+from fedge.process.streams import (
+    forget_unread,
+    open_missing_streams,
+    replace_unprintable,
+    silence_grpc,
+    write_whole_output,
+)
 from fedge.report.commands import add_commands as add_report_commands
 from fedge.use.commands import add_commands as add_model_commands
 
@@ -56,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if owns_process:
         open_missing_streams()
         replace_unprintable()
+        write_whole_output()
         silence_grpc()
         exit_despite_channels()
     try:

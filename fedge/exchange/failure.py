@@ -122,13 +122,13 @@ def next_step(failure: Failure, is_node: bool) -> str:
         is_node: whether the client is a node of a deployment, with its own output.
 
     >>> next_step(exception_failure("KeyError: 'a'"), is_node=False)
-    '; mend the cause, and start again'
+    '; fix the cause, and start again'
     """
     if failure.kind == WORKER_DIED:
         return f"; {FEWER_AT_ONCE}"
     if ";" in failure.detail:
         return ""
-    return "; see the output of its node" if is_node else "; mend the cause, and start again"
+    return "; see the output of its node" if is_node else "; fix the cause, and start again"
 
 
 def lost_node_failure() -> Failure:

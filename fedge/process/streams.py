@@ -1,10 +1,16 @@
 """Standard streams of a process that must work even with its output unread."""
 
+from __future__ import annotations
+
 import codecs
+import io
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # ASCII substitutes: a number that lost its minus would be another number
 _IN_ASCII = str.maketrans(
@@ -20,6 +26,29 @@ def open_missing_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def write_whole_output() -> None:
+    """Let an unbuffered standard output (PYTHONUNBUFFERED) write everything, or raise OSError.
+
+    A full disk, quota or limit takes a part of it, and Python drops the rest in silence.
+    """
+    raw, stream = getattr(sys.stdout, "buffer", None), sys.stdout
+    if isinstance(raw, io.RawIOBase) and isinstance(stream, io.TextIOWrapper):
+        writer = _UnbufferedWriter(raw)
+        sys.stdout = io.TextIOWrapper(
+            writer, stream.encoding, stream.errors, line_buffering=stream.line_buffering, write_through=True
+        )
+
+
+class _UnbufferedWriter(io.BufferedWriter):
+    """Writer keeping nothing after a write."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write all bytes at once; returns their number."""
+        count = super().write(data)
+        self.flush()
+        return count
 
 
 def silence_grpc() -> None:

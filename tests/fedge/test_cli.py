@@ -187,8 +187,10 @@ def test_output_that_finds_no_room_is_one_line(tmp_path, words):
     assert "Traceback" not in ended.stderr
 
 
-def test_output_beyond_the_limit_of_a_file_is_one_line(tmp_path):
-    """`ulimit -f`, to which the output of a command is subject as well."""
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_beyond_the_limit_of_a_file_is_one_line(tmp_path, monkeypatch, unbuffered):
+    """`ulimit -f`, to which a command's output is subject too; unbuffered, Python drops the rest."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with (tmp_path / "out").open("w") as out:
         ended = subprocess.run(
             ["bash", "-c", 'ulimit -f 1; exec "$@"', "-", sys.executable, "-m", "fedge.cli", "options"],

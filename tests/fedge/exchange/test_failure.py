@@ -64,7 +64,7 @@ def test_what_a_client_says_is_never_taken_for_another_kind(text):
     ("failure", "is_node", "step"),
     [
         (dead_worker_failure(), False, "; free some memory, or let fewer clients run at a time"),
-        (exception_failure("KeyError: 'a'"), False, "; mend the cause, and start again"),
+        (exception_failure("KeyError: 'a'"), False, "; fix the cause, and start again"),
         (exception_failure("KeyError: 'a'"), True, "; see the output of its node"),
         (reported_node_failure("its ClientApp crashed"), True, "; see the output of its node"),
         (exception_failure("ConfigError: x must be y; set x=y"), False, ""),

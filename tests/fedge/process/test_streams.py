@@ -78,3 +78,16 @@ def test_nobody_reads(tmp_path):
     )
     assert (process.stdout, process.stderr) == ("", "")
     assert (tmp_path / "mine.code").read_text() == "7\n"
+
+
+def test_unbuffered_output_is_written_whole_and_at_once():
+    code = (
+        "import sys, time; from fedge.process.streams import write_whole_output; write_whole_output(); "
+        "print('−', end=''); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
+    ) as process:  # fmt: skip
+        assert process.stdout.read(3).decode() == "−"
+        process.kill()
