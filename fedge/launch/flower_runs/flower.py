@@ -25,7 +25,7 @@ from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
 from fedge.process.endings.reaper import remove_at_end, start_reaper
 from fedge.process.endings.watchdog import GRACE_S, stall_limit_s
-from fedge.records.folder import REPORT, dated_name, find_run, short
+from fedge.records.folder import REPORT, dated_name, find_run
 from fedge.records.manifest import read_manifest, write_manifest
 from fedge.report.report_hook import write_report_at_end
 from fedge.run.ending import failure_lines
@@ -64,16 +64,13 @@ def run_on_flower(
             interrupted = exits.find_interruption(error)
             assert interrupted is not None
             simulation.end(signal.SIGINT)
-            _end_interrupted(folder, interrupted)
-            _write_missing_report(folder, config)
+            _end_run(folder, config, interrupted.exit_code, interrupted.reason, overrule="interrupted")
             return interrupted.exit_code
         simulation.end(signal.SIGKILL if stalled else signal.SIGINT)
         why_not = simulation.startup_output()
     if stalled:
         reason = f"stalled: no progress for {limit_s:g} s; the processes were killed"
-        print(f"fedge: {reason}; run folder: {short(folder)}", file=sys.stderr)
-        _set_end(folder, exits.STALLED, reason)
-        _write_missing_report(folder, config)
+        _end_run(folder, config, exits.STALLED, reason)
     return _exit_code(folder, config, simulation.returncode, why_not)
 
 
@@ -104,10 +101,14 @@ def _start_simulation(
         yield Simulation(command)
 
 
-def _end_interrupted(folder: Path, interrupted: exits.Interrupted) -> None:
-    """Record the interruption of a run, and print it below the live view if the simulation could not."""
-    if _set_end(folder, interrupted.exit_code, interrupted.reason, overrule="interrupted"):
-        print("", *failure_lines(folder, interrupted.reason, interrupted.exit_code), sep="\n", flush=True)
+def _end_run(folder: Path, config: Config, exit_code: int, reason: str, overrule: str = "") -> None:
+    """Record, print (below the live view) and report the end of a run, as far as its processes could not.
+
+    Arguments as for `_set_end`.
+    """
+    if _set_end(folder, exit_code, reason, overrule):
+        print("", *failure_lines(folder, reason, exit_code), sep="\n", flush=True)
+    _write_missing_report(folder, config)
 
 
 def _write_missing_report(folder: Path, config: Config) -> None:
@@ -166,9 +167,7 @@ def _exit_code(folder: Path, config: Config, returncode: int | None, why_not: st
         return exits.FAILED
     if "ended" not in manifest:
         reason = manifest.get("reason") or f"flwr run ended with code {returncode} in the middle of the run"
-        _set_end(folder, exits.FAILED, reason)
-        print(f"fedge: {reason}; run folder: {short(folder)}", file=sys.stderr)
-        _write_missing_report(folder, config)
+        _end_run(folder, config, exits.FAILED, reason)
         return exits.FAILED
     code = manifest["exit_code"]
     assert isinstance(code, int)

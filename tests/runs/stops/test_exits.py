@@ -169,8 +169,10 @@ def test_a_killed_simulation_has_its_report_written_for_it(tmp_path):
             simulation.kill()
     assert run.end(timeout=120) == 4, run.output
     folder, reason = (tmp_path / "latest").resolve(), manifest_of(tmp_path)["reason"]
-    assert run.output.count(f"fedge: {reason}; run folder: {folder}\n") == 1
-    assert run.output.endswith(f"report: {folder / 'report.html'}\n")
+    assert run.output.endswith(
+        f"\nfedge: {reason}\nrun folder: {folder} (failed; see run.log)\n"
+        f"once the cause is fixed, resume with: fedge resume {folder}\nreport: {folder / 'report.html'}\n"
+    )
     assert f"The run failed: {reason}" in (folder / "report.html").read_text()
     assert psutil.wait_procs(run.below, timeout=60)[1] == []
 
