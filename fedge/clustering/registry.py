@@ -423,8 +423,12 @@ def _model_like(name: str, model: Any, template: State) -> State:
 
 
 def _host_array(value: Any) -> np.ndarray:
-    """An array of anything; a tensor's is copied to the host."""
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    """An array of anything; a tensor's is copied to the host, and lists of several lengths are an object."""
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.asarray(None)
 
 
 def _refuse_other_models(name: str, grouping: Grouping, has_pool: bool, count: int) -> None:

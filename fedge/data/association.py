@@ -10,6 +10,7 @@ stay where they were. Shape letters: n training clients, S leaves, C classes.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -293,7 +294,9 @@ def _count_windows(train: Sequence[np.ndarray], windows: Windows) -> tuple[np.nd
 
 def _check_leaves(name: str, result: Any, places: np.ndarray) -> np.ndarray:
     """(n,) leaves from an association; ConfigError unless they fill every place."""
-    leaf = np.asarray(result) if isinstance(result, Sequence | np.ndarray) else np.zeros(0)
+    leaf = np.zeros(0)
+    with suppress(ValueError):  # of lists of several lengths
+        leaf = np.asarray(result) if isinstance(result, Sequence | np.ndarray) else leaf
     fits = leaf.shape == (int(places.sum()),) and leaf.dtype.kind in "iu"
     fits = fits and leaf.min() >= 0 and leaf.max() < len(places)
     if not fits or np.bincount(leaf, minlength=len(places)).tolist() != places.tolist():

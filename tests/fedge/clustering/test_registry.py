@@ -262,6 +262,7 @@ def test_models_of_the_clouds_are_counted_in_options():
                 {"head": np.zeros(3)},
                 {"head": np.full((2, 2), np.nan)},
                 {"head": np.full((2, 2), "a")},
+                {"head": [[0], [0, 1]]},
                 {"hed": np.zeros((2, 2))},
                 {"head": np.zeros((2, 2)), "more": np.zeros(1)},
             )

@@ -208,6 +208,10 @@ def shares_of_leaves(clients, places, rng):
     return [0.5] * len(clients.ids)
 
 
+def ragged(clients, places, rng):
+    return [[0, 1], [0]]
+
+
 def too_few(clients, places, rng):
     return [0]
 
@@ -251,7 +255,9 @@ def test_one_of_its_own_memory_or_in_other_places_is_refused():
         deal(f"{__name__}:in_places")
 
 
-@pytest.mark.parametrize("name", ["too_many", "shares_of_leaves", "too_few", "none", "failing", "elsewhere"])
+@pytest.mark.parametrize(
+    "name", ["too_many", "shares_of_leaves", "ragged", "too_few", "none", "failing", "elsewhere"]
+)
 def test_one_that_lies_is_refused_in_one_line(name):
     with pytest.raises(ConfigError, match=r"hierarchy\.association .*fix it") as caught:
         deal(f"{__name__}:{name}")
