@@ -278,7 +278,7 @@ class FlowerEngine:
         # another thread may be importing Ray
         is_up = ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized()
         if self._stopped.is_set() and not (is_up or self._ray_was_up):
-            reason = first_engine_error() or "see run.log or the lines above"
+            reason = first_engine_error().rstrip(".") or "see run.log or the lines above"
             raise RunError(f"the simulation engine did not start: {reason}; fedge run needs no Ray")
         if self._stopped.is_set() or (self._ray_was_up and not is_up):
             raise RunError("the simulation engine stopped while clients were at work; see run.log")
@@ -294,7 +294,10 @@ class FlowerEngine:
             with suppress(psutil.NoSuchProcess):
                 if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                     continue
-            raise RunError(f"the simulation engine died: process {process.pid} of Ray was killed or crashed")
+            raise RunError(
+                f"the simulation engine died: process {process.pid} of Ray was killed or crashed; "
+                f"{FEWER_AT_ONCE}"
+            )
         for process in self._core_processes:
             if self._starting_workers and num_workers() and process.name() == _RAYLET:
                 self._starting_workers.refuse_dead(process, num_workers())
