@@ -160,9 +160,8 @@ class _State:
             delta, merge, isolation: as in `feddrift`.
         """
         self.time += 1
-        self.isolated = {leaf: entry for leaf, entry in self.isolated.items() if entry[1] != self.time}
-        isolated_models = {model for model, _ in self.isolated.values()}
-        in_use = [m for m in range(len(self.models)) if self.uses[m].any() and m not in isolated_models]
+        self.isolated = {leaf: entry for leaf, entry in self.isolated.items() if entry[1] > self.time}
+        in_use = [m for m in range(len(self.models)) if self.uses[m].any() and not self._is_isolated(m)]
         free = [leaf for leaf in range(len(self.taken)) if leaf not in self.isolated]
         known = [leaf for leaf in free if in_use and np.isfinite(accuracies[leaf]).any()]
         best = {leaf: in_use[int(accuracies[leaf, in_use].argmax())] for leaf in known}
@@ -183,8 +182,14 @@ class _State:
             self.accuracy[leaf] = newest
         for leaf, model in enumerate(self.taken):
             self.uses[model, leaf] += 1
-        merged = self._merge(in_use, accuracies, merge)
+        # a model given again is no longer the one whose accuracies are known
+        compared = [m for m in in_use if not self._is_isolated(m)]
+        merged = self._merge(compared, accuracies, merge)
         return self.taken, {"drifted": drifted, "merged": merged}
+
+    def _is_isolated(self, model: int) -> bool:
+        """Whether a leaf trains this model alone."""
+        return any(isolated == model for isolated, _ in self.isolated.values())
 
     def _find_free_model(self) -> int | None:
         """A free model, or None if all are in use."""
@@ -198,15 +203,15 @@ class _State:
         self.uses[chosen] = 0
         return chosen
 
-    def _merge(self, in_use: Sequence[int], accuracies: np.ndarray, limit: float) -> list[list[int]]:
+    def _merge(self, compared: Sequence[int], accuracies: np.ndarray, limit: float) -> list[list[int]]:
         """Merge models equally good at each other's leaves; return them, the remaining one first.
 
         A model without leaves of known accuracy is not compared.
         """
         leaves_of = {
-            m: np.flatnonzero((self.taken == m) & np.isfinite(accuracies).all(axis=1)) for m in in_use
+            m: np.flatnonzero((self.taken == m) & np.isfinite(accuracies).all(axis=1)) for m in compared
         }
-        comparable = [m for m in in_use if leaves_of[m].size]
+        comparable = [m for m in compared if leaves_of[m].size]
         if len(comparable) < 2:
             return []
         mean = np.array([[accuracies[leaves_of[j], i].mean() for j in comparable] for i in comparable])

@@ -124,6 +124,26 @@ def test_no_more_models_than_there_are():
     assert (taken, facts["drifted"]) == ([0, 1, 2, 0], [1, 2])
 
 
+def test_without_isolation_a_drifted_leaf_chooses_again_in_the_next_time_step():
+    """At W = 0. Model 1 is no better for it than model 0, which it takes again."""
+    cloud = Cloud(3, isolation=0, merge=0.001)
+    cloud.step(same(0.8, 0.8, 0.8))
+    assert cloud.step(same(0.8, 0.8, 0.6))[0] == [0, 0, 1]
+    assert cloud.step([[0.8, 0.4, 1], [0.8, 0.4, 1], [0.6, 0.5, 1]])[0] == [0, 0, 0]
+
+
+def test_a_model_given_again_is_not_merged_by_the_accuracies_of_what_it_was():
+    """Leaves 2 and 1 had models 1 and 2 for a while. Now leaf 0 falls and gets model 1, unused for longest, for
+    training in isolation. What this model was before did as well as model 0 everywhere."""
+    cloud = Cloud(3)
+    cloud.step(same(0.8, 0.65, 0.65))
+    assert cloud.step(same(0.8, 0.65, 0.5))[0] == [0, 0, 1]
+    assert cloud.step([[0.8, 0.4, 1], [0.5, 0.4, 1], [0.6, 0.4, 1]])[0] == [0, 2, 0]
+    assert cloud.step([[0.8, 0.4, 0.4], [0.6, 0.4, 0.4], [0.6, 0.4, 0.4]])[0] == [0, 0, 0]
+    taken, facts = cloud.step([[0.6, 0.6, 0.4]] * 3)
+    assert (taken, facts["drifted"], facts["merged"]) == ([1, 0, 0], [0], [])
+
+
 def test_between_time_steps_nobody_changes():
     cloud = Cloud(2, step=2)
     assert "drifted" in cloud.step(same(0.8, 0.8))[1]
