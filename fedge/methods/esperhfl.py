@@ -29,6 +29,8 @@ from fedge.clustering.likeness.evidence import Evidence
 from fedge.states.averaging import State
 from fedge.states.named_states import Memory
 
+_LEAST = 1e-200  # sum of weights, less of which has lost digits
+
 
 class EsperHflLeaf(LeafPart):
     """Keeps V and m, and sends them down; `mix` is the initial m, 0..1."""
@@ -117,12 +119,23 @@ class EsperHflCloud(CloudPart):
         inner = vectors @ vectors.T
         squares = np.diag(inner)
         likeness = inner / np.maximum(squares[:, None] + squares[None] - inner, 1e-30)
-        others = np.exp(self._sharpness * (likeness - likeness.max())) * (1 - np.eye(len(inner)))
+        others = self._weights_of_others(likeness)
         total = others.sum(axis=1, keepdims=True)
         share = self._share * (total > 0)
         return Family(
             (1 - share) * np.eye(len(inner)) + share * others / np.where(total > 0, total, 1), cloud.models
         )
+
+    def _weights_of_others(self, likeness: np.ndarray) -> np.ndarray:
+        """exp(g s_ek) up to a factor per row, 0 for the leaf itself; from likeness (S, S)."""
+        weights: np.ndarray = np.exp(self._sharpness * (likeness - likeness.max())) * (
+            1 - np.eye(len(likeness))
+        )
+        lost = weights.sum(axis=1) < _LEAST  # a leaf unlike all others, with a large g
+        if len(likeness) > 1 and lost.any():
+            others = np.where(np.eye(len(likeness), dtype=bool), -np.inf, likeness)[lost]
+            weights[lost] = np.exp(self._sharpness * (others - others.max(axis=1, keepdims=True)))
+        return weights
 
 
 def _clipped_inner_product(v: Trainer, w: Trainer, gradients: tuple[Tensor, ...], limit: float) -> float:

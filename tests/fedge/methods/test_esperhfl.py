@@ -48,6 +48,12 @@ def test_shares_by_hand():
     np.testing.assert_allclose(found[2], [0.25, 0.25, 0.5])
 
 
+def test_with_a_large_sharpness_every_leaf_moves_to_the_nearest():
+    """Also a leaf unlike all others, whose weights are all below what a number holds."""
+    found = EsperHflCloud(sharpness=5000.0).group(cloud_of([1, 0], [0, 1], [0.2, 0.9])).memberships
+    np.testing.assert_allclose(found, [[0.3, 0, 0.7], [0, 0.3, 0.7], [0, 0.7, 0.3]], atol=1e-12)
+
+
 def test_a_leaf_alone_and_leaves_of_zeros():
     assert EsperHflCloud().group(cloud_of([1, 2])).memberships.tolist() == [[1.0]]
     zeros = EsperHflCloud().group(cloud_of([0, 0], [0, 0], [0, 0])).memberships
