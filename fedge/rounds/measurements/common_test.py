@@ -70,7 +70,7 @@ class CommonTest:
         """Results of the mean of all leaves' served models, of each cluster's mean, and of each leaf's.
 
         Args:
-            leaves: in order; they weigh by training windows.
+            leaves: in order; they weigh by training windows, or alike where none has clients.
             labels: leaf → its cluster.
             global_round: 1, 2, …
         """
@@ -123,5 +123,6 @@ class _Means:
             return served[0]
         key = tuple(leaf.index for leaf in leaves)
         if key not in self._cache:
-            self._cache[key] = weighted_mean(served, [float(leaf.weight) for leaf in leaves])
+            weights = [float(leaf.weight) for leaf in leaves]  # all 0 if their clients have moved away
+            self._cache[key] = weighted_mean(served, weights if any(weights) else [1.0] * len(weights))
         return self._cache[key]

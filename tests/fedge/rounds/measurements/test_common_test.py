@@ -48,6 +48,14 @@ def test_means_are_weighted_and_every_model_meets_all_windows():
     assert asked == [7] * 5  # cluster 1 is leaf 2 alone: one model, evaluated once
 
 
+def test_leaves_without_clients_count_alike_in_a_cluster_of_their_own():
+    """All clients have moved to leaf 0. Of slopes 4 and 0 the mean is 2: right are 3 windows of 4."""
+    leaves = [leaf(0, 3, 4.0), leaf(1, 0, 4.0), leaf(2, 0, 0.0)]
+    found = common(lambda _: [(X, Y)]).evaluated(leaves, {0: 0, 1: 1, 2: 1}, 7)
+    score = {(one.model, one.number): one.test_score for one in found}
+    assert (score["global", None], score["cluster", 1]) == (1.0, 0.75)
+
+
 def test_a_model_that_has_diverged_has_no_score():
     """The others have theirs."""
     leaves = [leaf(0, 1, np.float32(3e38)), leaf(1, 1, 1.0)]
