@@ -102,6 +102,11 @@ class CloudRound:
             return None
         return Updates(start, self.setting.parameter_names, global_round)
 
+    def take_updates(self, updates: Updates | None) -> None:
+        """Record clients' updates from one start, if there are any, for this step or later ones."""
+        if updates is not None and len(updates):
+            self.memory.likeness = self.memory.groups.take_updates(updates.likeness(), self.setting.seed)
+
     def receive(
         self,
         brought: Sequence[Contribution],
@@ -178,11 +183,8 @@ class ReceivedModels(ChildModels):
             forks: trained fork of each leaf, from `CloudStep.trials`; empty or None for none.
             folds: leaf → client → model trained without this client, for leaves in `CloudRound.alone`.
         """
-        memory = self.cloud_round.memory
-        updates = self.cloud_round.updates if probe is None else probe.updates
-        if updates is not None and len(updates):
-            memory.likeness = memory.groups.take_updates(updates.likeness(), self.cloud_round.setting.seed)
-        pool = memory.pool
+        self.cloud_round.take_updates(self.cloud_round.updates if probe is None else probe.updates)
+        pool = self.cloud_round.memory.pool
         if pool is not None:
             pool.average(self.models, self.weights)
             pool.keep_states(self.cloud_round.setting.keep)

@@ -136,12 +136,18 @@ class ServerRounds:
         return frozenset(leaf.index for leaf in self._leaves if self._child_of[leaf.index] in children)
 
     def hold_if_due(self, leaf_round: int) -> None:
-        """After the leaf rounds of a round with a cloud step, group the children and make offers."""
-        if self._cloud.is_due(self.record.number):
-            step = self._run_step(leaf_round)
-            if self.record.number > self._cloud.config.start_round:
-                self.record.labels_before = self.labels
-            self.labels = self.record.labels = step.labels
+        """After the leaf rounds of a round with a cloud step, group the children and make offers.
+
+        Without one, updates from one start are kept for the first step (`cluster.start-round`).
+        """
+        if not self._cloud.is_due(self.record.number):
+            assert self._cloud_round is not None
+            self._cloud_round.take_updates(self._cloud_round.updates)
+            return
+        step = self._run_step(leaf_round)
+        if self.record.number > self._cloud.config.start_round:
+            self.record.labels_before = self.labels
+        self.labels = self.record.labels = step.labels
 
     def combine(self, leaf_round: int) -> None:
         """End a region's round: the step, the children's gates, new drifts."""

@@ -23,6 +23,22 @@ def state(*values):
     return {"head": np.array([values], np.float32)}
 
 
+def server_over(leaves, config, folder):
+    """The cloud's rounds over leaves, and the transport with their record."""
+    facilities = RoundServices(
+        Clients(None, {}),
+        lambda global_round, leaf_round: RoundContext(7, global_round, leaf_round, "", "", 0, 5.0),
+        LapClock(),
+        SharedStates(folder, enabled=False),
+    )
+    transport = Transport(facilities, {}, retries=0)
+    transport.begin_round(1)
+    task = RunTask(config, 7, {}, 2)
+    port = EnginePort(PortContext(task, leaves, transport))
+    cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
+    return ServerRounds(ServerSeat((), leaves, cloud, task), transport, port), transport, cloud
+
+
 @pytest.fixture
 def met(tmp_path):
     """Leaves 0 and 2 point one way and 1 another; leaf 2 has an unseen client. Weights 10, 99 and 30."""
@@ -30,18 +46,7 @@ def met(tmp_path):
     unseen = [(), (), (3,)]
     models, windows = [state(1, 0), state(0, -1), state(0.8, 0.6)], [10, 99, 30]
     leaves = [Leaf(i, {i: windows[i]}, models[i], ["head"], FedAvg(), 0, unseen[i]) for i in range(3)]
-    facilities = RoundServices(
-        Clients(None, {}),
-        lambda global_round, leaf_round: RoundContext(7, global_round, leaf_round, "", "", 0, 5.0),
-        LapClock(),
-        SharedStates(tmp_path, enabled=False),
-    )
-    transport = Transport(facilities, {}, retries=0)
-    transport.begin_round(1)
-    task = RunTask(config, 7, {}, 2)
-    port = EnginePort(PortContext(task, leaves, transport))
-    cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
-    rounds = ServerRounds(ServerSeat((), leaves, cloud, task), transport, port)
+    rounds, transport, _ = server_over(leaves, config, tmp_path)
     rounds.begin_if_due(1)
     rounds.hold_if_due(1)
     return leaves, transport.book, rounds.record.step
@@ -69,3 +74,22 @@ def test_a_cluster_s_model_stays_where_unseen_clients_may_be_served_it(met):
     assert leaves[2].models.cluster is step.offers[2]
     assert book.cloud_uplink_bytes == 3 * 8
     assert book.cloud_downlink_bytes == 2 * 8
+
+
+def test_updates_of_round_1_are_kept_for_a_first_step_that_comes_later(tmp_path):
+    """With `cluster.start-round` 3: nothing trains from one model again, so they are all there is."""
+    config = from_run_config({"cluster.method": "tested-family", "cluster.start-round": 3})
+    leaves = [Leaf(i, {i: 10}, state(1, 0), ["head"], FedAvg(), 0) for i in range(2)]
+    rounds, transport, cloud = server_over(leaves, config, tmp_path)
+    rounds.begin_if_due(1)
+    (receiver,) = transport.book.requests.receivers
+    for leaf in leaves:
+        receiver.note(leaf.index, leaf.index, state(1 + leaf.index, 1), 10)
+    rounds.hold_if_due(1)
+    assert rounds.record.step is None
+    for leaf_round in (2, 3):
+        transport.begin_round(leaf_round)
+        rounds.begin_if_due(leaf_round)
+        assert not transport.book.requests.receivers
+    assert cloud.memory.likeness.clients.tolist() == [0, 1]
+    np.testing.assert_allclose(cloud.memory.likeness.cosines[0], [[1, 0.5**0.5], [0.5**0.5, 1]])
