@@ -252,7 +252,7 @@ class Region:
         self._contributions = contributions if self.rounds == 1 else ()
         control.record_drift_ends(self.below)
         if self.drift is not None:
-            lengths = [server.drift.length for server in self.below if server.drift is not None]
+            lengths = [server.drift.take_increase() for server in self.below if server.drift is not None]
             weights = [server.weight for server in self.below]
             self.drift.length += sum(w * n for w, n in zip(weights, lengths, strict=True)) / sum(weights)
         mean = keep(mean_of(contributions))
@@ -276,14 +276,15 @@ class Region:
         self.models.set_own_model(model)
 
     def depart(self) -> None:
-        """Start new drifts of the servers below from their current models; corrections stay.
+        """Start new drifts of the servers below from models of the parent; corrections stay.
 
-        The parent may have sent other models since the region's round.
+        The parent may have sent them since the region's round. After a round without a step (`cluster.every`
+        or `cluster.start-round` above 1), the drifts of servers with their own models go on.
         """
         self._contributions = ()  # they may be large
         for server in self.below:
             if server.drift is not None:
-                server.drift.start = server.model
+                server.drift.depart_from(server.model)
             if isinstance(server, Region):
                 server.depart()
 

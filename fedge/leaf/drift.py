@@ -23,7 +23,8 @@ class Drift:
             children's lengths, weighted like their models; 0 before the first counted leaf round.
         group: number shared by all servers with the same start; −1 for a server on its own.
         correction: u_j applied during the drift; None for zero.
-        end: the model at the cloud step; None before.
+        end: the model at the end of the parent's latest round; None before.
+        counted: part of the length that the parent has added to its own, in rounds without a step.
     """
 
     start: State
@@ -31,6 +32,17 @@ class Drift:
     group: int = EVERYBODY
     correction: State | None = None
     end: State | None = None
+    counted: float = 0.0
+
+    def take_increase(self) -> float:
+        """The length since the last call, for the parent's own drift."""
+        increase, self.counted = self.length - self.counted, self.length
+        return increase
+
+    def depart_from(self, model: State) -> None:
+        """Start anew from a model, unless it is the server's own after a parent's round without a step."""
+        if self.length == 0 or model is not self.end:
+            self.start, self.length, self.counted = model, 0.0, 0.0
 
     def states(self) -> dict[str, State]:
         """States to save; while the length is 0, the start is the current model and is left out."""
@@ -39,7 +51,7 @@ class Drift:
 
     def facts(self) -> list[Any]:
         """Further state as JSON."""
-        return [self.length, self.group]
+        return [self.length, self.group, *([self.counted] if self.counted else [])]
 
     @classmethod
     def restored(
@@ -50,7 +62,7 @@ class Drift:
         Raises:
             ValueError: they do not fit such a server.
         """
-        length, group = checked_list(facts, "a server's drift", 2)
+        length, group, *counted = checked_list(facts, "a server's drift", 3 if len(facts) > 2 else 2)
         correction = states.get("correction")
         if correction is not None:
             state(correction, control or {}, "the correction of a server's drift")
@@ -58,6 +70,7 @@ class Drift:
             state(states.get("start", model), model, "the start of a server's drift"),
             checked_number(length, "the length of a server's drift", 0),
             checked_int(group, "the group of a server's drift", ALONE), correction,
+            counted=checked_number(counted[0], "the counted part of a drift", 0) if counted else 0.0,
         )  # fmt: skip
 
 

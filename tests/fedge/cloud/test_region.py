@@ -26,9 +26,9 @@ def same(kept):
     return kept
 
 
-def tree_of(gradients, levels, tree="2x2x1", samples=1):
+def tree_of(gradients, levels, tree="2x2x1", samples=1, **options):
     """The cloud's children over leaves of one client each, whose gradient is the same everywhere."""
-    config = from_run_config({"hierarchy.tree": tree, "scaffold.levels": levels})
+    config = from_run_config({"hierarchy.tree": tree, "scaffold.levels": levels, **options})
     strategy = make_strategy(config, 1)
     leaves = [Leaf(j, {j: samples}, state(0.0), ["w"], strategy, levels) for j in range(len(gradients))]
     return servers_over(config, leaves), leaves
@@ -92,6 +92,60 @@ def test_a_round_of_scaffold_on_three_tiers_worked_out_by_hand():
     assert [float(leaf.drift.start["w"][0]) for leaf in leaves] == [-5.0] * 4
     train(leaves, gradients)
     assert models(leaves) == [-7.5] * 4
+
+
+GROUPING = {"cluster.tiers": "1", "cluster.every": 2, "gate.enabled": False}
+
+
+def round_without_step(branches, leaves, gradients):
+    """A round of regions that group every second time, and of the cloud, without a step of either."""
+    train(leaves, gradients)
+    for region in branches:
+        region.gather(1, same)
+        region.models.continue_with_own()
+    for region in branches:
+        region.depart()
+
+
+def test_drifts_go_on_through_rounds_without_a_step():
+    """Gradients 1, 3 | 5, 11; two leaf rounds of η = ½ and one step: leaves move from 0 to −1, −3 | −5, −11,
+    regions to −2 | −8, on drifts of length 1. So u = 2 − d = 1, −1 | 3, −3 and v = 5 − d = 3, −3."""
+    gradients = [1.0, 3.0, 5.0, 11.0]
+    branches, leaves = tree_of(gradients, 3, **GROUPING)
+    assert branches[0].is_apart
+    for _ in range(2):
+        round_without_step(branches, leaves, gradients)
+    assert models(leaves) == [-1.0, -3.0, -5.0, -11.0]
+    assert [leaf.drift.length for leaf in leaves] == [1.0] * 4
+    assert [region.drift.length for region in branches] == [1.0, 1.0]
+    for region in branches:
+        control.start_drifts(region.below, [0, 0])
+    assert [float(leaf.drift.correction["w"][0]) for leaf in leaves] == [1.0, -1.0, 3.0, -3.0]
+    cloud_round(branches)
+    assert [float(region.drift.correction["w"][0]) for region in branches] == [3.0, -3.0]
+
+
+def test_a_drift_starts_anew_from_a_model_of_the_cloud_s():
+    """It comes after one of two rounds of the region: only the way from there on counts, and counts once."""
+    gradients = [1.0, 3.0, 5.0, 11.0]
+    branches, leaves = tree_of(gradients, 3, **GROUPING)
+    round_without_step(branches, leaves, gradients)
+    cloud_round(branches)
+    assert [(leaf.drift.length, float(leaf.drift.start["w"][0])) for leaf in leaves] == [(0.0, -2.5)] * 4
+    round_without_step(branches, leaves, gradients)
+    assert [region.drift.length for region in branches] == [0.5, 0.5]
+    assert [(leaf.drift.length, float(leaf.drift.start["w"][0])) for leaf in leaves] == [(0.5, -2.5)] * 4
+
+
+def test_a_drift_in_progress_comes_back_with_what_its_parent_has_counted():
+    gradients = [1.0, 3.0, 5.0, 11.0]
+    branches, leaves = tree_of(gradients, 3, **GROUPING)
+    round_without_step(branches, leaves, gradients)
+    _, again = tree_of(gradients, 3, **GROUPING)
+    again[1].restore(leaves[1].states(), leaves[1].facts())
+    drift = again[1].drift
+    assert (drift.length, float(drift.start["w"][0]), drift.counted) == (0.5, 0.0, 0.5)
+    assert leaves[1].facts()["drift"] == again[1].facts()["drift"]
 
 
 def test_corrections_of_a_tier_move_no_mean():

@@ -133,8 +133,8 @@ def test_without_isolation_a_drifted_leaf_chooses_again_in_the_next_time_step():
 
 
 def test_a_model_given_again_is_not_merged_by_the_accuracies_of_what_it_was():
-    """Leaves 2 and 1 had models 1 and 2 for a while. Now leaf 0 falls and gets model 1, unused for longest, for
-    training in isolation. What this model was before did as well as model 0 everywhere."""
+    """Leaves 2 and 1 had models 1 and 2 for a while. Now leaf 0 falls and gets model 1, unused for longest,
+    to train alone. What this model was before did as well as model 0 everywhere."""
     cloud = Cloud(3)
     cloud.step(same(0.8, 0.65, 0.65))
     assert cloud.step(same(0.8, 0.65, 0.5))[0] == [0, 0, 1]
