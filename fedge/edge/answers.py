@@ -161,7 +161,7 @@ class Schema:
         memory_lost = {row[0] for row in book["failures"] if row[1] == MEMORY_LOST}
         if trained & {row[0] for row in book["failures"]} - memory_lost:
             raise FactError("counted", "a client that has failed")
-        if moved and counted < needed_replies(self.run.config):
+        if moved and counted < needed_replies(self.run.config, leaf.held_out):
             raise FactError("moved", f"with {counted} replies")
         return counted, moved
 

@@ -86,6 +86,7 @@ class Leaf:
         turns: training history of its clients; None if no selection reads it.
         parameter_names: trainable entries of the model.
         sending: compression of its uplink; None for uncompressed models.
+        held_out: number of the leaf's clients excluded from training a fork.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Leaf:
         self.algorithm = algorithm
         self.turns: Turns | None = None
         self.sending: Sending | None = None
+        self.held_out = 0
         self._parent_correction: State | None = None
         self._is_fork = False
 
@@ -151,6 +153,7 @@ class Leaf:
         fork.norms = copy.deepcopy(self.norms)
         fork.control, fork._sent_control = (self.control, self._sent_control) if scaffold else (None, None)
         fork._is_fork, fork.turns = True, self.turns
+        fork.held_out = len(self.train_samples) - len(samples)
         return fork
 
     @property

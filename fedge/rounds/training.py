@@ -196,7 +196,7 @@ class LeafRounds:
 
     def _has_quorum(self, training: TrainingLine, leaf: Leaf, count: int, leaf_round: int) -> bool:
         """Whether `count` replies are enough to change a leaf's model; logs it if not."""
-        needed, book = needed_replies(self._config), self._transport.book
+        needed, book = needed_replies(self._config, leaf.held_out), self._transport.book
         if count < needed and training.line == LEAF and leaf.clients:
             book.note_kept_model(leaf.index)
             logger.warning(

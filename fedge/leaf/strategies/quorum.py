@@ -24,10 +24,16 @@ _MOST_TRIED_ROUNDS = 1000  # for which a user's participation is checked before 
 _MALICIOUS, _SELECTED, _CUT = "num_malicious_nodes", "num_nodes_to_select", "beta"  # arguments of rules
 
 
-def needed_replies(config: Config) -> int:
-    """Minimum number of replies for a leaf to change its model in a leaf round."""
+def needed_replies(config: Config, held_out: int = 0) -> int:
+    """Minimum number of replies for a leaf to change its model in a leaf round.
+
+    Args:
+        config: configuration, of which `leaf` and `guard` are read.
+        held_out: clients excluded from a fork's training, whose replies the guard cannot demand.
+    """
     leaf = config.leaf
-    return max(config.guard.min_clients, RULES.quorum(leaf.strategy, leaf.arguments("strategy")))
+    guarded = max(1, config.guard.min_clients - held_out)
+    return max(guarded, RULES.quorum(leaf.strategy, leaf.arguments("strategy")))
 
 
 def needed_leaves(cloud: CloudConfig) -> int:

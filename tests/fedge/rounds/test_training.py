@@ -142,6 +142,16 @@ def test_with_too_few_replies_a_leaf_keeps_its_model(rounds):
     assert transport.book.kept_model == {1: 1}
 
 
+def test_a_fold_needs_no_replies_of_clients_left_out_of_it(rounds):
+    """Where all of three clients must reply, both of a fold must, or a lone leaf could never be judged."""
+    leaves, _, leaf_rounds = rounds(**{"guard.min-clients": 3})
+    for values, model in (({4: 8.0}, 7.0), ({4: 8.0, 5: 8.0}, 8.0)):
+        training = TrainingLine(TRIAL, [leaves[1].fork(state(7), scaffold=True, without=[3])], 0)
+        messages = leaf_rounds.messages(training, 5, None)
+        leaf_rounds.take(training, 5, answers(messages, values))
+        assert float(training.leaves[0].model["w"][0]) == model
+
+
 def test_a_fork_trains_beside_its_leaf(rounds):
     """Of leaf 1 alone; its clients' losses are not the leaf's, nor does the round count for them."""
     leaves, transport, leaf_rounds = rounds()
