@@ -285,5 +285,6 @@ def _make_offers(
             grouping.memberships, grouping.models, settled.contributions, rule, received.global_round, keep
         )
     if rule is None:
-        return group_means(settled.labels, settled.contributions), {}
+        have_clients = [contribution.weight > 0 for contribution in received.contributions]
+        return group_means(settled.labels, settled.contributions, have_clients), {}
     return rule.offers(settled.labels, settled.contributions, received.global_round, keep)

@@ -59,22 +59,24 @@ def mean_of(contributions: Iterable[Contribution]) -> State:
     return weighted_mean([part.state for part in parts], [part.weight for part in parts])
 
 
-def group_means(labels: np.ndarray, contributions: Sequence[Contribution]) -> list[State | None]:
+def group_means(
+    labels: np.ndarray, contributions: Sequence[Contribution], have_clients: Sequence[bool]
+) -> list[State | None]:
     """Per child, the mean of its group's states, one object per group; None for a child on its own.
 
-    A child of weight 0 (a leaf without clients) is left out and gets None.
+    A child without clients is left out and gets None. One with clients and weight 0 (a leaf that has just
+    joined the group) gets the mean of the others.
 
     Args:
         labels: (S,) group of each child.
         contributions: contribution of each child, in order.
+        have_clients: whether each child has clients.
     """
     means: list[State | None] = [None] * len(contributions)
     for group in np.unique(labels):
-        members = [
-            int(child) for child in np.flatnonzero(labels == group) if contributions[int(child)].weight > 0
-        ]
+        members = [int(child) for child in np.flatnonzero(labels == group) if have_clients[int(child)]]
         if len(members) > 1:
-            mean = mean_of(contributions[member] for member in members)
+            mean = mean_of(contributions[m] for m in members if contributions[m].weight > 0)
             for member in members:
                 means[member] = mean
     return means

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.by_deals import GroupsByDeals
 from fedge.cloud.groups import GroupStep
 from fedge.cloud.memory import CloudMemory
@@ -74,6 +75,32 @@ def test_a_change_of_groups_in_force_is_told_and_the_first_groups_are_none(befor
     brought = [Contribution(leaf, {"w": np.ones(2)}, 1.0, 1) for leaf in range(2)]
     step = GroupStep(brought, 2, memory, CloudSetting(("w",), 7), None, False, False, None)
     assert memory.groups.settle(step, None).facts.get("events") == told
+
+
+@pytest.mark.parametrize(
+    ("labels", "joining", "offered"),
+    [
+        ([0, 0, 1, 1, 1], 2, [1.5, 1.5, 4.6, 4.6, 4.6]),  # (1 + 2) / 2, and (2 · 4 + 3 · 5) / 5
+        ([0, 0, 0, 1, 1], 4, [2.0, 2.0, 2.0, 4.0, 4.0]),  # of a leaf that was alone
+    ],
+)
+def test_a_leaf_that_joins_a_cluster_is_offered_its_model(labels, joining, offered, monkeypatch):
+    """Unchanged: its own model does not count yet. It was offered nothing, and kept its old cluster's."""
+    aggregator = CloudAggregator(ClusterConfig(**DEAL), CloudSetting(("w",), 7))
+    dealt = aggregator.memory.groups.dealt
+    dealt.proposals.labels = np.array([0, 0, 0, 1, 1])
+
+    def settle(answers, children):
+        dealt._new_members = [joining]
+        return np.array(labels), {}
+
+    monkeypatch.setattr(dealt, "settle", settle)
+    states = [{"w": np.array([leaf + 1.0])} for leaf in range(5)]
+    brought = [Contribution(i, state, (1.0, 1.0, 1.0, 2.0, 3.0)[i], 1) for i, state in enumerate(states)]
+    step = aggregator.begin(states, 2).receive(brought, 2).open().finish()
+    assert [None if model is None else float(model["w"][0]) for model in step.offers] == [
+        None if value is None else pytest.approx(value) for value in offered
+    ]
 
 
 def test_updates_that_say_nothing_new_leave_the_first_ones():

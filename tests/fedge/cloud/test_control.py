@@ -98,7 +98,9 @@ class Hierarchy:
         cloud_control.record_drift_ends(self.leaves)
         models, weights = [leaf.model for leaf in self.leaves], [leaf.weight for leaf in self.leaves]
         brought = [Contribution(leaf.index, leaf.model, leaf.weight, 1) for leaf in self.leaves]
-        offers = make_offers(models, group_means(np.array(labels), brought), weights, [blend], kept)
+        offers = make_offers(
+            models, group_means(np.array(labels), brought, [True] * len(brought)), weights, [blend], kept
+        )
         groups = []
         for leaf, mine in zip(self.leaves, offers, strict=True):
             if mine and leaf.index not in refuses:

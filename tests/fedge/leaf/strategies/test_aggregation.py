@@ -5,7 +5,7 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.strategies.aggregation import Contribution, mean_of
+from fedge.leaf.strategies.aggregation import Contribution, group_means, mean_of
 
 
 def state(value):
@@ -34,3 +34,12 @@ def test_a_tree_of_two_levels_is_one_mean_over_all_clients():
     assert [(each.child, each.weight, each.version) for each in brought] == [(0, 3, 4), (1, 3, 4)]
     assert brought[1].state is leaves[1].model
     np.testing.assert_allclose(mean_of(brought)["w"], [6.0])
+
+
+def test_who_has_clients_gets_its_group_s_mean_whether_it_counts_or_not():
+    """Children 0 to 2 are one group: 2 counts 0, but has clients. Child 3, of the other, has none."""
+    weights = [1, 3, 0, 0, 2]
+    brought = [Contribution(i, state(value), weights[i], 1) for i, value in enumerate((2, 6, 99, 99, 1))]
+    means = group_means(np.array([0, 0, 0, 1, 1]), brought, [True, True, True, False, True])
+    assert [None if mean is None else float(mean["w"][0]) for mean in means] == [5.0, 5.0, 5.0, None, None]
+    assert means[0] is means[2]
