@@ -6,7 +6,8 @@ finds a difference between the parts: p of this cut, among all cuts of all ways 
 leaves (`fedge.clustering.deal_test.deals`), at most `level` times the share of all clients under these leaves
 (Meinshausen 2008, "Hierarchical testing of variable importance"). Two clusters without a significant
 difference merge again. The test compares clients' models from one common start: in round 1, and again after
-each probe (`cluster.probe-every`); clusters do not change in between.
+each probe (`cluster.probe-every`). In between, only the proposed cuts change, with the leaves' models; they
+are tested on the same updates, as some of all cuts, so the level holds for all of them together.
 
 Two leaves can therefore be separated, clean groups are found, false groups occur in about `level` of runs at
 most, and K decreases again. Memberships, models and the dial's temperature are those of the published family.
