@@ -273,8 +273,9 @@ class Leaf:
         if self.algorithm is not None and not self._is_fork:
             self.algorithm.note_kept(replies)
         if self.drift is not None:
-            steps, samples = zip(*((reply.steps, reply.samples) for reply in replies.values()), strict=True)
-            self.drift.length += drift_length(steps, samples, settings.lr, settings.momentum)
+            steps = [reply.steps for reply in replies.values()]
+            weights = [reply.mean_weight for reply in replies.values()]
+            self.drift.length += drift_length(steps, weights, settings.lr, settings.momentum)
         self.models.trained(LEAF, step.model)
         return {}
 

@@ -67,6 +67,17 @@ def test_a_client_that_did_not_answer_still_counts_in_the_mean_of_controls():
     assert {c: own["w"].tolist() for c, own in leaf.client_controls.items()} == {0: [1.0]}
 
 
+def test_the_length_of_a_drift_is_weighted_as_the_model_is():
+    """By the clients' own weights 3 and 1, where they send some: (3 · 2 + 1 · 6) / 4 = 3 steps."""
+    leaf = make_leaf(levels=2)
+    replies = {
+        client: TrainReply(state(2), SAMPLES[client], steps, 0.5, 1.0, 4, weight=weight)
+        for client, steps, weight in ((0, 2, 3.0), (1, 6, 1.0))
+    }
+    leaf.aggregate_train(RoundContext(0, 1, 1, "nowhere", "log", 0, 5.0), replies, state(2), SETTINGS)
+    assert leaf.drift.length == pytest.approx(3 * SETTINGS.lr / (1 - SETTINGS.momentum))
+
+
 class Overshoots(FedAvg):
     """Goes twice as far as the mean, from 1."""
 
