@@ -7,14 +7,8 @@ for another run, because it may have changed.
 """
 
 import sys
-from collections.abc import Collection
-from contextlib import suppress
-from pathlib import Path
 
-from fedge.config.registers.register import search_folders
-
-_OURS = ("fedge", "hhar")
-_INSTALLED = {"site-packages", "dist-packages"}
+from fedge.process.own_modules import OwnModules
 
 
 class _Life:
@@ -22,8 +16,7 @@ class _Life:
 
     may_stay = False  # whether its starter may send further messages
     failed = False
-    run: int | None = None
-    before: Collection[str] = frozenset()  # modules imported before the first message
+    modules: OwnModules | None = None  # of the user; None in a process of one message
 
 
 _life = _Life()
@@ -31,7 +24,7 @@ _life = _Life()
 
 def allow_further_messages() -> None:
     """Let this new process stay for further messages of its starter."""
-    _life.may_stay, _life.failed, _life.before = True, False, frozenset(sys.modules)
+    _life.may_stay, _life.failed, _life.modules = True, False, OwnModules()
 
 
 def handles_further_messages() -> bool:
@@ -52,23 +45,5 @@ def note_failure() -> None:
 
 def begin_message_of(run: int) -> None:
     """Forget code imported for another run; called before a message is handled."""
-    if _life.may_stay and _life.run not in (None, run):
-        for name in imported_since(_life.before):
-            del sys.modules[name]
-    _life.run = run
-
-
-def imported_since(before: Collection[str]) -> list[str]:
-    """Modules imported since `before` from the folders searched for the user's code."""
-    folders = [Path(folder) for folder in search_folders()]
-    with suppress(OSError):  # the working directory was removed
-        folders.append(Path.cwd())
-    return [
-        name
-        for name, module in list(sys.modules.items())
-        if name not in before
-        and name.partition(".")[0] not in _OURS
-        and (file := getattr(module, "__file__", None))
-        and not _INSTALLED & set(Path(file).parts)
-        and any(Path(file).resolve().is_relative_to(folder) for folder in folders)
-    ]
+    if _life.modules is not None:
+        _life.modules.begin(run)

@@ -111,7 +111,8 @@ class NodeSites:
         """Raise ConfigError for a run of another leaf, or with code not trusted by this user."""
         refuse_other_leaf(self._leaf, facts)
         config = from_run_config(facts["config"])
-        refuse_code_of_cloud(config, self._folder, self._trust_code, facts.get("parts", {}))
+        parts, run = facts.get("parts", {}), str(facts.get("run", ""))
+        refuse_code_of_cloud(config, self._folder, self._trust_code, parts, run)
 
     def _clients(self, facts: Mapping[str, Any], reports: Mapping[int, WindowsReport]) -> Clients:
         """Clients found by `describe_owners`.

@@ -129,7 +129,7 @@ def open_site(
     """
     config, run = without_start(from_run_config(facts["config"])), str(facts["run"])
     refuse_other_leaf(leaf, facts)
-    refuse_code_of_cloud(config, folder, trust_code, facts.get("parts", {}))
+    refuse_code_of_cloud(config, folder, trust_code, facts.get("parts", {}), run)
     _refuse_data_elsewhere(config, facts)
     plan, dealing = site_plan(folder, facts), dealing or SharedDeal()
     dealt = dealing.take(run, lambda: _deal_to_site(plan, config, facts, data))

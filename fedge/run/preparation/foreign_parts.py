@@ -1,32 +1,58 @@
 """Custom code named by a run folder or a cloud, refused unless this user trusts it."""
 
+import threading
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
+from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import Register, refuse_other_code
 from fedge.config.registers.trust import load_trusted
+from fedge.process.own_modules import OwnModules
 from fedge.run.preparation.parts import own_parts
 
+_loading = threading.Lock()  # held by one of the leaf servers of this process at a time
 
-def refuse_code_of_cloud(config: Config, folder: Path, trust: bool, parts: Mapping[str, str]) -> None:
+
+def refuse_code_of_cloud(
+    config: Config, folder: Path, trust: bool, parts: Mapping[str, str], run: str = ""
+) -> None:
     """Raise ConfigError for code in a cloud's options not trusted by this leaf server's user.
 
-    Also for code other than the cloud's: results would differ without notice.
+    Also for code other than the cloud's: results would differ without notice. A leaf server stays from run to
+    run, so code imported for another run, or for this one with other files, is imported again.
 
     Args:
         config: configuration sent by the cloud.
         folder: the leaf server's folder, from which no code is loaded.
         trust: whether to trust all of this code, now and later.
         parts: option → SHA-256 of the cloud's code.
+        run: name of the run; empty before it begins.
     """
-    for option, (register, name) in own_parts(config).items():
-        code, has_run = load_trusted(register, name, never_in=folder, trust=trust)
-        refuse_other_code(option, name, code, parts)
-        _refuse_no_network(register, name, code, has_run)
+    own = own_parts(config)
+    if not own:
+        return
+    with _loading:
+        modules = _own_modules()
+        modules.begin((run, dict(parts)) if run else object())
+        try:
+            for option, (register, name) in own.items():
+                code, has_run = load_trusted(register, name, never_in=folder, trust=trust)
+                refuse_other_code(option, name, code, parts)
+                _refuse_no_network(register, name, code, has_run)
+        except ConfigError:
+            modules.end()  # files are about to change
+            raise
+
+
+@cache
+def _own_modules() -> OwnModules:
+    """The user's modules in this process, from its first run with own code on."""
+    return OwnModules()
 
 
 def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) -> None:
