@@ -9,7 +9,7 @@ first.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain
@@ -25,7 +25,7 @@ from fedge.edge.remote_regions import RegionSpan
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet
-from fedge.link.gate import NUMBER, LeafGate, LeafGone, LeafRefused, OnNote
+from fedge.link.gate import NUMBER, LeafAbsent, LeafGate, LeafGone, LeafRefused, OnNote
 from fedge.process.endings.watchdog import refuse_stalled, stall_limit_s
 from fedge.rounds.port import PortContext, RunFacts
 from fedge.states.files import state_bytes
@@ -131,8 +131,7 @@ class Dispatch:
                     raise answer
                 results[leaf] = read(leaf, self._raise_for_failure(leaf, answer))
             except (LeafGone, AnswerRejected) as error:
-                self._record_failure(leaf, leaf_orders[leaf].clients, error)
-                self._started |= _ordered_leaves(leaf, leaf_orders[leaf].span)
+                self._record_failure(leaf, leaf_orders[leaf], error)
                 continue
             self._record_success(leaf, leaf_orders[leaf].span, answer, times, ended)
         if not phase:
@@ -177,14 +176,18 @@ class Dispatch:
             self._transport.note_failure(client, failure)
         orders.add_calls(times, leaf, answer.facts["book"], ended)
 
-    def _record_failure(self, leaf: int, clients: Collection[int], error: Exception) -> None:
+    def _record_failure(self, leaf: int, order: Order, error: Exception) -> None:
         """Record a failed order of a leaf server: its clients have failed."""
         kinds = {LeafFailed: LEAF_FAILED, LeafRefused: LEAF_REJECTED, AnswerRejected: LEAF_REJECTED}
         kind = kinds.get(type(error), LEAF_GONE)
         detail = f"leaf server {leaf}: {error}" if isinstance(error, AnswerRejected) else str(error)
         logger.warning("global round %d: %s: %s", self._transport.book.global_round, kind, detail)
-        for client in clients:
+        for client in order.clients:
             self._transport.note_failure(client, Failure(kind, detail))
+        ordered = _ordered_leaves(leaf, order.span)
+        self._started |= ordered
+        if isinstance(error, LeafAbsent):  # waited for in vain, over whichever link of its process
+            self._gate.mark_absent(ordered)
 
     def _wait_for_all(self, running: Mapping[int, "Future[Packet]"], progress: Progress) -> None:
         """Wait for all orders, and show progress."""

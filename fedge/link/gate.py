@@ -59,6 +59,10 @@ class LeafGone(RuntimeError):
     """A leaf server that did not answer in time. One line."""
 
 
+class LeafAbsent(LeafGone):
+    """A leaf server that is not connected."""
+
+
 class LeafRefused(LeafGone):
     """Refused answer of a leaf server: unreadable or impossible. One printable line."""
 
@@ -318,7 +322,7 @@ class LeafGate:
             keep: decides where states of the answer are stored.
 
         Raises:
-            LeafGone: the leaf did not answer in time.
+            LeafGone: the leaf did not answer in time (LeafAbsent: it did not connect).
             LeafRefused: its answer cannot be read, or `on_note` refuses a note.
         """
         deadline = _Deadline(timeout_s, limit_s, on_note)
@@ -355,7 +359,7 @@ class LeafGate:
             if not self._changed.wait_for(lambda: self._is_attached(leaf) or self._is_closing, wait_s):
                 now = time.monotonic()
                 away_s = now - self._absent_since.setdefault(leaf, now - wait_s)
-                raise LeafGone(
+                raise LeafAbsent(
                     f"leaf server {leaf} has been away for {away_s:.0f} s; the run continues without it"
                 )
             if not self._is_attached(leaf):

@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedge.edge.answers import AnswerRejected, Schema
 from fedge.edge.dispatch import LEAF_FAILED, LEAF_GONE, LEAF_REJECTED, Dispatch, Order
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import bundled, unbundled
+from fedge.edge.remote_regions import RegionSpan
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
@@ -60,7 +62,10 @@ class OfAProcess(Quiet):
 
 @contextmanager
 def dispatch(folder, spoil=lambda parts: None, patience_s=10.0):
-    """Give what orders leaf servers 0 and 1 with a client each, the transport, and what they were asked."""
+    """Give what orders leaf servers 0 and 1 with a client each, the transport, and what they were asked.
+
+    The links of their process are attributes of the first.
+    """
     make_certificates(folder / "certs", CertificateRequest(leaves=2, paths=("0",)))
     config = from_run_config({"guard.start-timeout": patience_s})
     leaves = [Leaf(i, {i: 10}, {"w": np.zeros(1, np.float32)}, ["w"], FedAvg(), 0) for i in range(2)]
@@ -79,6 +84,7 @@ def dispatch(folder, spoil=lambda parts: None, patience_s=10.0):
             while len(gate.hellos()) < 2:
                 time.sleep(0.01)
             made = Dispatch(gate, RunFacts("r", {}, 2), around, Schema(around.task))
+            made.links = links
             try:
                 yield made, transport, asked
             finally:
@@ -166,6 +172,27 @@ def test_a_process_that_does_not_answer_costs_all_of_its_leaves(tmp_path):
             assert kinds(transport) == {0: LEAF_GONE, 1: LEAF_GONE}
         finally:
             over.set()
+
+
+@pytest.mark.parametrize("is_region", [False, True])
+def test_a_process_that_is_gone_is_waited_for_once(tmp_path, is_region):
+    """Over the link of its first leaf; the next orders do not wait again for the links of the others."""
+
+    def leave(parts):
+        for link in made.links:
+            link.stop()
+
+    with dispatch(tmp_path, leave, patience_s=0.5) as (made, transport, _):
+        if is_region:
+            for link in made.links:
+                link.stop()
+            region = SimpleNamespace(leaves=made._leaves)
+            order = made.order(orders.REGION, {}, {"model": MODEL})
+            assert made.ask({0: Order(order, [0, 1], RegionSpan(region, 1, 1))}, lambda *_: None) == {}
+        else:
+            assert ask(made, MODEL) == {}
+        assert made._gate._absent_since.keys() == {0, 1}
+        assert kinds(transport) == {0: LEAF_GONE, 1: LEAF_GONE}
 
 
 def test_a_single_order_to_one_of_a_process_is_no_bundle(tmp_path):
