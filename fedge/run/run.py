@@ -41,6 +41,7 @@ from fedge.run.preparation.algorithms import is_default_algorithm
 from fedge.run.preparation.prepare import Prepared, prepare_config
 from fedge.run.preparation.resume import Resumption
 from fedge.run.preparation.run_folder import OpenedRun, first_manifest, open_folder
+from fedge.run.site import refuse_delays
 from fedge.states.state_files import SharedStates
 from fedge.tasks.configured import task_of
 from fedge.timing.laps import LapClock
@@ -78,7 +79,7 @@ def run(
         try:
             prepared = prepared or prepare_config(run_config)
             refuse_other_clock(prepared.config, grid)
-            refuse_moves_between_processes(prepared.config, grid)
+            refuse_needs_of_one_process(prepared.config, grid)
             beginning.enter_context(exits.uninterrupted())  # a folder without a manifest would be no run's
             opened = open_folder(prepared)
         except ConfigError as error:
@@ -112,9 +113,12 @@ def refuse_other_clock(config: Config, grid: Engine) -> None:
         )
 
 
-def refuse_moves_between_processes(config: Config, grid: Engine) -> None:
-    """Raise ConfigError for clients moving between leaf servers in separate processes."""
-    if config.hierarchy.moves and isinstance(grid, LeafEngine):
+def refuse_needs_of_one_process(config: Config, grid: Engine) -> None:
+    """Raise ConfigError for clients that move between separate leaf servers, or are assigned by a file."""
+    if not isinstance(grid, LeafEngine):
+        return
+    refuse_delays(config)
+    if config.hierarchy.moves:
         raise ConfigError(
             f"hierarchy.mobility {config.hierarchy.mobility} needs leaf servers that are part of the run's "
             f"process, because a separate one keeps its clients' control variates to itself; set "

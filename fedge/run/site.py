@@ -156,13 +156,18 @@ def open_site(
     return site_of(plan, leaf, dealt.partition, dealt.shape, clients, close)
 
 
-def _refuse_data_elsewhere(config: Config, facts: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a run needs a file of the cloud, or clients with their own windows."""
-    if "delays" in config.hierarchy.arguments("association"):
+def refuse_delays(config: Config) -> None:
+    """Raise ConfigError for a file of delays between clients and leaves, which leaf servers do not have."""
+    if config.hierarchy.arguments("association").get("delays"):
         raise ConfigError(
             "hierarchy.association-args.delays names a file on the cloud's machine, which leaf servers do "
             "not read; remove it, or leave out --leaves"
         )
+
+
+def _refuse_data_elsewhere(config: Config, facts: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a run needs a file of the cloud, or clients with their own windows."""
+    refuse_delays(config)
     if facts.get("scale") is not None:
         raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
 

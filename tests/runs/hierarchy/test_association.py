@@ -11,6 +11,7 @@ from small_runs import carry_out, small_config
 
 from fedge import simulate
 from fedge.config.registers.option import ConfigError
+from fedge.run.site import open_site
 
 SKEWED = {"partition.kind": "classes", "partition.kind-args.classes-per-client": 1, "data.split": "blocks"}
 
@@ -65,12 +66,15 @@ def test_what_cannot_be_is_refused_before_anything_starts(tmp_path):
 
 
 def test_leaf_servers_read_no_file_that_the_cloud_names(tmp_path, certificates, address):
+    """The cloud refuses it before it waits for them; they refuse it, too, from a cloud that does not."""
     rows = [f"{client},{leaf},1" for client in range(9) for leaf in range(3)]
     (tmp_path / "delays.csv").write_text("\n".join(["client,leaf,delay", *rows]) + "\n")
     delays = json.dumps({"delays": str(tmp_path / "delays.csv")})
     config = config_of(tmp_path, **{"hierarchy.association-args": delays, "guard.start-timeout": 20.0})
     carry_out(config, "here")
-    with in_threads(address, certificates, tmp_path):
-        outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
-    assert outcome.status == "failed"
-    assert "names a file on the cloud's machine, which leaf servers do not read" in outcome.reason
+    said = "names a file on the cloud's machine, which leaf servers do not read"
+    with pytest.raises(ConfigError, match=said):
+        cloud({**config, "run-name": "there"}, address, certificates)
+    assert not (tmp_path / "runs" / "there").exists()
+    with pytest.raises(ConfigError, match=said):
+        open_site(tmp_path / "leaf-2", 2, None, {"config": config, "run": "a run", "leaf": 2})
