@@ -1,4 +1,4 @@
-"""Window files read by a leaf server for a cloud: only the file named by its own user.
+"""Files read by a leaf server for a cloud: only the window file named by its own user.
 
 Options come from the cloud. A path among them would let the cloud probe this machine's files and their
 contents, so none is opened. `fedge leaf --data` names the file, and its fingerprint must match that of the
@@ -32,6 +32,15 @@ def with_own_files(config: Config, own_path: str) -> Config:
         f"data.path of the cloud is {shown(config.data.path)}, but a leaf server reads only files that its "
         f"own user names; start it with fedge leaf --data FILE"
     )
+
+
+def refuse_delays(config: Config) -> None:
+    """Raise ConfigError for a file of delays between clients and leaves, which leaf servers do not have."""
+    if config.hierarchy.arguments("association").get("delays"):
+        raise ConfigError(
+            "hierarchy.association-args.delays names a file on the cloud's machine, which leaf servers do "
+            "not read; remove it, or leave out --leaves"
+        )
 
 
 def _names_files(config: Config) -> bool:

@@ -37,11 +37,11 @@ from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
+from fedge.run.own_files import refuse_delays
 from fedge.run.preparation.algorithms import is_default_algorithm
 from fedge.run.preparation.prepare import Prepared, prepare_config
 from fedge.run.preparation.resume import Resumption
 from fedge.run.preparation.run_folder import OpenedRun, first_manifest, open_folder
-from fedge.run.site import refuse_delays
 from fedge.states.state_files import SharedStates
 from fedge.tasks.configured import task_of
 from fedge.timing.laps import LapClock

@@ -37,7 +37,7 @@ from fedge.run.build import (
     start_of,
     windows_of_splits,
 )
-from fedge.run.own_files import with_own_files
+from fedge.run.own_files import refuse_delays, with_own_files
 from fedge.run.preparation.foreign_parts import refuse_code_of_cloud
 from fedge.run.preparation.prepare import deal_data
 from fedge.states.averaging import State
@@ -154,15 +154,6 @@ def open_site(
 
     clients = Clients(engine, engine.node_of, engine.node_of.values())
     return site_of(plan, leaf, dealt.partition, dealt.shape, clients, close)
-
-
-def refuse_delays(config: Config) -> None:
-    """Raise ConfigError for a file of delays between clients and leaves, which leaf servers do not have."""
-    if config.hierarchy.arguments("association").get("delays"):
-        raise ConfigError(
-            "hierarchy.association-args.delays names a file on the cloud's machine, which leaf servers do "
-            "not read; remove it, or leave out --leaves"
-        )
 
 
 def _refuse_data_elsewhere(config: Config, facts: Mapping[str, Any]) -> None:
