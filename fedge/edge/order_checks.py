@@ -21,6 +21,7 @@ from fedge.edge.packets.bundles import PARTS, unbundled
 from fedge.edge.packets.memories import check_memories, check_needed
 from fedge.edge.packets.plain_json import (
     FactError,
+    ascending,
     finite_number,
     mapping,
     only,
@@ -52,7 +53,7 @@ _LONGEST_FAILED = 300  # characters of the reason why an accepted order failed
 _MOST_CLIENTS, _MOST_ROUNDS, _MOST_SEED = 10**6, 10**9, 2**64
 _MOST_OPTIONS, _LONGEST_OPTION, _LONGEST_NAME = 1000, 10**5, 500
 _LONGEST_DESCRIPTION = 2**20  # characters of one client's description of its windows
-_MOST_CHANNELS, _MOST_KEPT = 10**5, 1000
+_MOST_CHANNELS = 10**5
 _LONGEST_S = 1e9
 _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
@@ -186,8 +187,7 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         for _, leaf_facts, version, needed in facts["leaves"]:
             mapping(leaf_facts, "leaf")
             whole_number(version, 0, _MOST_ROUNDS, "version")
-            for needed_version in values(needed, "needed", _MOST_KEPT - 1):
-                whole_number(needed_version, 0, _MOST_ROUNDS, "needed")
+            ascending(needed, _MOST_ROUNDS, "needed")
         prefixes = tuple(f"{leaf}/" for leaf in numbers)
         unexpected = [
             name for name in packet.states if name != orders.MODEL and not name.startswith(prefixes)
@@ -222,8 +222,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     if any(type(number) is not int or number not in leaf.clients for number in without):
         raise FactError("without", f"{shown(without)} are not clients of this leaf")
     whole_number(facts["version"], 0, _MOST_ROUNDS, "version")
-    for number in values(facts["needed"], "needed", _MOST_KEPT):
-        whole_number(number, 0, _MOST_ROUNDS, "needed")
+    ascending(facts["needed"], _MOST_ROUNDS, "needed")
     leaf_facts, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
     optional = {"turns": leaf.turns, ALGORITHM: leaf.algorithm, "drift": leaf.drift if has_drift else None}

@@ -6,11 +6,11 @@ A version is reported as client, leaf round, checksum and number of bytes.
 from typing import Any
 
 from fedge.config.registers.option import shown
-from fedge.edge.packets.plain_json import FactError, mapping, rows, text, whole_number
+from fedge.edge.packets.plain_json import FactError, ascending, mapping, rows, text, whole_number
 from fedge.leaf.leaf import Leaf
 from fedge.states.memory import MOST_BYTES, KeptVersion
 
-_MOST_ROUNDS, _MOST_NEEDED = 10**9, 1000
+_MOST_ROUNDS = 10**9
 _DIGITS, _CHECKSUM = frozenset("0123456789abcdef"), 64
 
 
@@ -48,7 +48,4 @@ def check_needed(value: Any, leaf: Leaf) -> None:
     if not needed_by_client.keys() <= {str(client) for client in (*leaf.clients, *leaf.unseen_clients)}:
         raise FactError("memories", "of clients of other leaves")
     for needed in needed_by_client.values():
-        if not isinstance(needed, list) or len(needed) > _MOST_NEEDED:
-            raise FactError("memories", shown(needed))
-        for leaf_round in needed:
-            whole_number(leaf_round, 0, _MOST_ROUNDS, "memories")
+        ascending(needed, _MOST_ROUNDS, "memories")

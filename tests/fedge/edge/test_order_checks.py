@@ -70,6 +70,13 @@ def test_an_honest_order_is_one_and_none_of_its_facts_may_miss(kind):
     assert r"\x1b[2J" in refused(packet)
 
 
+def test_as_many_versions_may_be_needed_as_a_run_keeps_checkpoints():
+    """checkpoint.keep has no limit."""
+    packet = order(orders.TRAIN)
+    packet.facts["needed"] = list(range(3000))
+    check_order(packet, a_leaf())
+
+
 @pytest.mark.parametrize(
     ("kind", "fact", "value"),
     [

@@ -140,6 +140,13 @@ def test_what_is_no_order_is_refused_in_one_line(changes, telling):
     assert str(caught.value).isprintable()
 
 
+def test_as_many_versions_may_be_needed_as_a_run_keeps_checkpoints():
+    config = from_run_config({**TREE, "clients": 9})
+    leaves = [[leaf, {}, 3000, list(range(3000))] for leaf in (0, 1)]
+    facts = {"path": [0], "first": 1, "last": 2, "leaves": leaves, "run": "a run", "global_round": 1}
+    check_region(Packet(orders.REGION, facts, {orders.MODEL: {}}), config.hierarchy, [0, 1])
+
+
 @pytest.mark.parametrize("states", [{}, {"model": {}, "2/control": {}}, {"model": {}, "control": {}}])
 def test_states_of_others_are_refused(states):
     config = from_run_config({**TREE, "clients": 9})

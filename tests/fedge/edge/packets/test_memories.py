@@ -35,7 +35,7 @@ def test_versions_of_before_and_of_this_round_are_possible():
     check_memories({"3": [7, NEW, 8], "4": [7, NEW, 8]}, Leaf(), new_round=7)
     check_memories({"4": [99, NEW, 8]}, Leaf(), any_round=True)
     check_memories({}, Leaf(keeps=False))
-    check_needed({"3": [1, 2], "5": []}, Leaf())
+    check_needed({"3": [1, 2], "4": list(range(3000)), "5": []}, Leaf())
 
 
 @pytest.mark.parametrize(
