@@ -16,6 +16,7 @@ from fedge.data.prepared import DataShape, DataSource, load_source, shape_of
 from fedge.leaf.strategies.quorum import refuse_missing_quorum
 from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.common_test import refuse_other_common_test
+from fedge.run.preparation.latest_run import with_latest_run
 from fedge.run.preparation.parts import (
     refuse_last_batch_of_one,
     refuse_model_that_does_not_fit,
@@ -101,7 +102,7 @@ def prepare_config(run_config: Mapping[str, Any]) -> Prepared:
     Raises:
         ConfigError: an option or SEED is invalid.
     """
-    config = from_run_config(run_config)
+    config = with_latest_run(from_run_config(run_config))
     seed, seed_source = resolve_seed(config.seed)
     return Prepared(config, seed, seed_source)
 

@@ -1,28 +1,31 @@
-"""Files of a fleet (speeds, availability, arrivals) and their hashes, for resuming."""
+"""Files read by parts of a run (speeds, availability, moves, arrivals, …) and their hashes, for resuming."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedge.config.common_test import OF_CLIENTS
 from fedge.config.config import Config
-from fedge.config.registers.option import ConfigError
+from fedge.config.flat import options, to_run_config
+from fedge.config.registers.option import ConfigError, arguments_of
+from fedge.data.prepared import PREPARED
 from hhar.windows.window_file import fingerprint
 
-_OF_DEVICES = ("preset", "availability", "selection", "duration")
 _LOG = "devices/arrivals.csv"  # log of a replayed run; as fedge.devices.timeline.real_arrivals writes it
+# tables of parts on which no result depends, or whose results are compared themselves
+_WITHOUT_RESULTS = ("tracker-args", "callbacks-args", "data.path-args")
+_OF_DEVICES = "devices."
 
 
 def described_traces(config: Config) -> dict[str, str]:
-    """SHA-256 of each file named by an option of `devices`, if time is virtual; else empty.
+    """SHA-256 of each file named by an argument of a part, by the common test set, or for replay.
 
-    An argument counts as a file if a file of that name exists. Keys are options, e.g.
-    "devices.preset-args.path".
+    An argument counts as a file if a file of that name exists; those of `devices` only if clients are timed.
+    Keys are options, e.g. "devices.preset-args.path".
 
     Raises:
         ConfigError: a file cannot be read.
     """
-    if not (config.asynchrony.is_on or config.devices.time_rounds):
-        return {}
     return {option: _sha256(option, path) for option, path in _files(config)}
 
 
@@ -37,12 +40,20 @@ def _sha256(option: str, path: Path) -> str:
 
 
 def _files(config: Config) -> Iterator[tuple[str, Path]]:
-    """Option and path of each file of the fleet."""
-    for part in _OF_DEVICES:
-        for name, value in config.devices.arguments(part).items():
+    """Option and path of each file."""
+    are_devices = config.asynchrony.is_on or config.devices.time_rounds
+    values = to_run_config(config)
+    for key, (_, rule) in options().items():
+        if not rule["table"] or key in _WITHOUT_RESULTS or (key.startswith(_OF_DEVICES) and not are_devices):
+            continue
+        for name, value in arguments_of(str(values[key]), key).items():
             if isinstance(value, str) and os.path.isfile(value):
-                yield f"devices.{part}-args.{name}", Path(value)
-    if replay := config.asynchrony.replay:
+                yield f"{key}.{name.replace('-', '_')}", Path(value)
+    if (common := config.evaluate.common) not in ("", OF_CLIENTS):
+        path = Path(common) if os.path.isfile(common) else PREPARED.parent / f"{common}.npz"
+        if path.is_file():
+            yield "evaluate.common", path
+    if are_devices and (replay := config.asynchrony.replay):
         log = Path(replay) / _LOG if Path(replay).is_dir() else Path(replay)
         if log.is_file():
             yield "asynchrony.replay", log

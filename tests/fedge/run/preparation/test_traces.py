@@ -51,6 +51,50 @@ def test_files_are_described_by_the_options_that_name_them(fleet, tmp_path):
         assert found["asynchrony.replay"] == sha256("job\n")
 
 
+@pytest.mark.parametrize(
+    ("option", "others"),
+    [
+        ("evaluate.common", {}),
+        ("hierarchy.mobility-args.path", {"hierarchy.mobility": "trace"}),
+        ("hierarchy.association-args.delays", {"hierarchy.association": "label-balance"}),
+        ("train.model-args.weights", {}),
+        ("partition.kind-args.table", {"partition.kind": "my_code:deal"}),
+    ],
+)
+def test_any_file_that_an_option_names_is_described(tmp_path, monkeypatch, option, others):
+    """Every round reads moves anew, and a resumed run assigns clients and tests models by the file again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_code.py").write_text("def deal(windows, clients_per_leaf, rng, table): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "file.csv").write_text(THERE)
+    config = from_run_config({**OFF, **others, option: "file.csv"})
+    assert described_traces(config) == {option: sha256(THERE)}
+
+
+def test_a_prepared_set_of_common_test_windows_is_described_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "own.npz").write_text(THERE)
+    for name, found in (("own", {"evaluate.common": sha256(THERE)}), ("test", {}), ("absent", {})):
+        assert described_traces(from_run_config({**OFF, "evaluate.common": name})) == found
+
+
+@pytest.mark.whole_runs
+def test_a_run_does_not_go_on_with_other_moves(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    moves = tmp_path / "moves.csv"
+    moves.write_text("round,client,leaf\n2,0,1\n")
+    options = {
+        **OFF, "data.path": nine_users(), "train.model": "mlp-tiny", "train.local-epochs": 1, "clients": 9,
+        "hierarchy.mobility": "trace", "hierarchy.mobility-args": '{"path": "moves.csv"}',
+        "num-server-rounds": 1, "run-name": "first",
+    }  # fmt: skip
+    simulate(options, terminal=io.StringIO())
+    moves.write_text("round,client,leaf\n2,0,2\n")
+    with pytest.raises(ConfigError, match=r"mobility-args.path must be the file .* but it has changed"):
+        simulate({**options, "num-server-rounds": 2, "resume": "first"}, terminal=io.StringIO())
+
+
 @pytest.mark.whole_runs
 def test_a_run_does_not_go_on_with_another_fleet(fleet, tmp_path):
     """Other speeds would begin at the round after the checkpoint, and nobody would know."""
