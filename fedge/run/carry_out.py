@@ -344,7 +344,9 @@ class Steps:
         data = data_of_owners(plan.config, plan.seed, reports, self._opened.resumption, num_clients)
         form = form_of_algorithm(plan.config, data.shape, None)
         refuse_start_missing_at_owners(plan.config)
-        refuse_other_common_test(plan.config, data.shape, owners=True)
+        refuse_other_common_test(
+            plan.config, data.shape, data.facts.classes, data.facts.channels, owners=True
+        )
         self._plan = replace(plan, owners_scale=data.scale, form=form, memories=self._remote_memories(form))
         self._frozen = frozen_of(plan, data.shape)
         self._card = card_of(plan.config, data.facts, data.shape)

@@ -13,6 +13,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.data.prepared import DataShape, all_windows, as_float, client_in, load_source
 from fedge.data.scaling import Scale, apply_scale
 from fedge.tasks.configured import task_of
+from hhar.windows.window_file import Windows
 
 if TYPE_CHECKING:
     from fedge.rounds.measurements.common_test import Examples
@@ -21,21 +22,35 @@ _PART = 4096  # least number of windows in memory at a time
 _TEST = "test"
 
 
-def refuse_other_common_test(config: Config, shape: DataShape, *, owners: bool = False) -> None:
+def refuse_other_common_test(
+    config: Config, shape: DataShape, classes: Sequence[str], channels: Sequence[str], *, owners: bool = False
+) -> None:
     """Raise ConfigError if the common test set cannot be read or does not fit the run.
 
     Args:
         config: the run's configuration.
         shape: sizes of the run's data.
+        classes, channels: their names in the run's data, in order.
         owners: whether clients own their windows, which the server never sees.
     """
-    if config.evaluate.common == OF_CLIENTS and owners:
+    name = config.evaluate.common
+    if name == OF_CLIENTS and owners:
         raise ConfigError(
             "evaluate.common test needs clients' test windows at the server, but clients own them; name a "
             "window file at the server"
         )
-    if config.evaluate.common not in ("", OF_CLIENTS):
-        examples_of_file(config, shape)
+    if name in ("", OF_CLIENTS):
+        return
+    windows = _load(config)
+    _examples_in(windows, config, shape)
+    for noun, of_run, of_file in (
+        ("classes", tuple(classes), windows.classes), ("channels", tuple(channels), windows.channels)
+    ):  # fmt: skip
+        if of_run != of_file:
+            raise ConfigError(
+                f"evaluate.common must have the {noun} of data.path, {shown(of_run)}, in this order, but "
+                f"{shown(name)} has {shown(of_file)}; prepare it like data.path"
+            )
 
 
 def examples_of_file(config: Config, shape: DataShape) -> "Examples":
@@ -48,11 +63,21 @@ def examples_of_file(config: Config, shape: DataShape) -> "Examples":
     Raises:
         ConfigError: the file cannot be read, or its windows do not fit.
     """
-    name = config.evaluate.common
+    return _examples_in(_load(config), config, shape)
+
+
+def _load(config: Config) -> Windows:
+    """The windows of the file named by `evaluate.common`; ConfigError if it cannot be read."""
+    path = config.evaluate.common
     try:
-        windows, _ = load_source(replace(config, data=replace(config.data, path=name), scenario="none"), 1)
+        return load_source(replace(config, data=replace(config.data, path=path), scenario="none"), 1)[0]
     except ConfigError as error:
         raise ConfigError(str(error).replace("data.path", "evaluate.common", 1)) from error
+
+
+def _examples_in(windows: Windows, config: Config, shape: DataShape) -> "Examples":
+    """x (N, …) and y (N, …) of a file's test windows, scaled; see `examples_of_file`."""
+    name = config.evaluate.common
     if windows.x.shape[1:] != shape.input_shape or len(windows.classes) != shape.classes:
         raise ConfigError(
             f"evaluate.common must hold windows {shape.input_shape} of {shape.classes} classes, but "

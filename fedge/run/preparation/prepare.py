@@ -148,7 +148,7 @@ def deal_data(
     shape = shape_of(windows)
     deal = deal_devices if cut else partition
     refuse_other_targets(config, windows, lambda: deal(windows, config, sizes, seed))
-    refuse_other_common_test(config, shape)
+    refuse_other_common_test(config, shape, windows.classes, windows.channels)
     refuse_model_that_does_not_fit(config, shape, windows)
     dealt = deal(windows, config, sizes, seed)
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}

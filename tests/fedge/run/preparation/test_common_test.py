@@ -58,6 +58,8 @@ def test_of_a_file_that_says_parts_the_test_windows_are_taken(windows, tmp_path)
         (lambda w: replace(w, x=np.repeat(w.x, 2, axis=2)), "evaluate.common must hold windows"),
         (lambda w: replace(w, classes=(*w.classes, "more")), "of 2 classes, but"),
         (lambda w: replace(w, y=w.y + 0.5, classes=("a", "b")), "y"),
+        (lambda w: replace(w, y=1 - w.y, classes=w.classes[::-1]), "must have the classes of data.path"),
+        (lambda w: replace(w, channels=("odd", *w.channels[1:])), "must have the channels of data.path"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(windows, tmp_path, change, words):
@@ -66,12 +68,13 @@ def test_files_that_do_not_fit_are_refused(windows, tmp_path, change, words):
         save_windows(tmp_path / "own.npz", change(windows))
     config = from_run_config({"evaluate.common": str(tmp_path / "own.npz")})
     with pytest.raises(ConfigError) as refused:
-        refuse_other_common_test(config, shape_of(windows))
+        refuse_other_common_test(config, shape_of(windows), windows.classes, windows.channels)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_windows_that_clients_own_are_not_there(windows):
     """The server's own file is."""
+    config, names = from_run_config({"evaluate.common": "test"}), (windows.classes, windows.channels)
     with pytest.raises(ConfigError, match="clients own them"):
-        refuse_other_common_test(from_run_config({"evaluate.common": "test"}), shape_of(windows), owners=True)
+        refuse_other_common_test(config, shape_of(windows), *names, owners=True)
