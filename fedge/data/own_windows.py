@@ -24,6 +24,7 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import PARTITIONS, SCENARIOS
 from fedge.config.registers.register import search_folders
 from fedge.config.topology import clients_per_leaf
 from fedge.data.partition import Partition, own_partition, partition
@@ -35,6 +36,7 @@ from fedge.data.prepared import (
     lay_out,
     load_source,
     read_laid_out,
+    source_identity,
     write_laid_out,
 )
 from fedge.data.scaling import ChannelSums, Scale, apply_scale, channel_sums, unscalable
@@ -230,7 +232,10 @@ def own_data(node_config: Mapping[str, Any], config: Config, seed: int, is_first
     try:
         if key == FOLDER:
             return _load_share(place, is_first)
-        return _load_dealt(key, place, config, seed, client, clients)
+        parts = [(SCENARIOS, config.scenario), *([(PARTITIONS, config.partition.kind)] * (key == SHARE))]
+        code = [register.load(name) for register, name in parts if register.is_own(name)]
+        origin = (*source_identity(place, config), *code)
+        return _load_dealt(key, place, config, seed, client, clients, origin)
     except ConfigError as error:
         raise ConfigError(f"partition {client}, {key}={shown(place)}: {error}") from error
 
@@ -293,8 +298,13 @@ def write_share(folder: Path, data: OwnData) -> None:
 
 
 @lru_cache(maxsize=1)
-def _load_dealt(key: str, path: str, config: Config, seed: int, client: int, clients: int) -> OwnData:
-    """A client's windows of a data set; the most recent ones are cached."""
+def _load_dealt(
+    key: str, path: str, config: Config, seed: int, client: int, clients: int, origin: tuple[Any, ...]
+) -> OwnData:
+    """A client's windows of a data set; the most recent ones are cached.
+
+    `origin` identifies the files and the code that they come from, because a process may stay for other runs.
+    """
     source_config = replace(config, data=replace(config.data, path=path))
     sizes = clients_per_leaf(config.hierarchy, clients)
     windows, source = load_source(source_config, clients)

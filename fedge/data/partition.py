@@ -122,6 +122,13 @@ def own_partition(
     split = np.full(len(windows.y), UNUSED)
     rows = np.flatnonzero(_is_held(owner, windows.labels, scenario))
     rng = numpy_stream(seed, Purpose.SPLIT, 2, client)
+    if not len(rows):
+        assert scenario is not None
+        classes = ", ".join(np.array(windows.classes)[scenario.change_of(client).held])
+        raise ConfigError(
+            f"scenario {config.scenario} must leave every client windows, but of {classes} it has none; "
+            f"add windows of them, or set another scenario"
+        )
     split[rows] = split_rows(windows, rows, config, kind, np.zeros(len(rows), dtype=np.int64), rng)
     clients = _indices_by_client(owner, split, sum(clients_per_leaf))
     _refuse_empty_own(clients[client], windows, config, kind)

@@ -90,6 +90,28 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
     return _load_one_source(config.data.path, config, num_clients)
 
 
+def source_identity(path: str, config: Config) -> tuple[Any, ...]:
+    """Identity of what `load_source` reads for a path: states of files, code of functions.
+
+    Args:
+        path: `data.path`, or a node's own.
+        config: its scenario is read, with which a path may name several files.
+    """
+    paths = files_of(path) if SCENARIOS.has(config.scenario, FILES) else [path]
+    return tuple(DATASETS.load(name) if DATASETS.is_code(name) else _file_state(name) for name in paths)
+
+
+def _file_state(path: str) -> tuple[int, ...]:
+    """State of the file that a name stands for, different after every write; empty without a file."""
+    named = PREPARED if path == "auto" else PREPARED.parent / f"{path}.npz"
+    file = path if os.path.isfile(path) else named
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def _load_one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, DataSource]:
     """Load the data of one name; errors as in `load_source`."""
     if path == "auto":

@@ -167,6 +167,40 @@ def test_a_file_of_ones_own_is_split_alone(tmp_path):
     assert not sessions["train"] & (sessions["val"] | sessions["test"])
 
 
+@pytest.mark.parametrize("key", [OWN, SHARE])
+def test_a_file_written_anew_is_read_anew(tmp_path, key):
+    """A node's process with a GPU stays for the next run, whose windows may be others."""
+    rows = [
+        (u, None, f"{label}-{n}", label) for u in "ab" for label in (0, 1) for n in range(9) for _ in "ab"
+    ]
+    windows, path = make_windows(rows, classes=2), str(tmp_path / "mine.npz")
+    node = {"partition-id": 0, "num-partitions": 2, key: path}
+    config = from_run_config({"hierarchy.num-servers": 1})
+    fingerprints = []
+    for x in (windows.x, windows.x + 1):
+        save_windows(path, replace(windows, x=x))
+        own = [own_data(node, config, SEED, is_first=True) for _ in "12"]
+        assert own[0] is own[1]
+        fingerprints.append(own[0].report.fingerprint)
+    assert fingerprints[0] != fingerprints[1]
+
+
+def test_a_file_without_the_classes_of_its_group_is_refused(tmp_path):
+    """In one line, as every client without windows."""
+    rows = [("me", None, f"{label}-{n}", label) for label in (0, 1) for n in range(9) for _ in "ab"]
+    windows = replace(make_windows(rows, classes=2), classes=("a", "b", "c", "d"))
+    path = str(save_windows(tmp_path / "mine.npz", windows))
+    refused = []
+    for seed in range(6):
+        config = from_run_config({"hierarchy.num-servers": 2, "scenario": "label-skew"})
+        try:
+            own_data({"partition-id": 0, "num-partitions": 2, OWN: path}, config, seed)
+        except ConfigError as error:
+            refused.append(str(error))
+    assert refused
+    assert all("of c, d it has none" in words for words in refused)
+
+
 def test_scaled_windows_cannot_be_written(tmp_path, window_file):
     config = from_run_config({"data.path": str(window_file())})
     windows, dealt, _ = server_side(tmp_path, config)
