@@ -168,7 +168,7 @@ def data_of_owners(
     shape = _shape(first, scale)
     refuse_model_that_does_not_fit(config, shape)
     refuse_last_batch_of_one(
-        config, shape, {client: reports[client].windows("train") for client in known_clients}
+        config, shape, {client: reports[client].windows("train") for client in known_clients}, sizes
     )
     refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)

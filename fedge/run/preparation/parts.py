@@ -2,12 +2,14 @@
 
 import importlib.metadata
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedge.callbacks.calls import refuse_other_columns
+from fedge.clustering.likeness.updates import even_windows
+from fedge.clustering.registry import method_named
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
 from fedge.config.registers.failing import own_errors
@@ -52,6 +54,7 @@ from fedge.config.registers.traits import BATCH_NORM, BY_SHARES
 from fedge.config.registers.typed_code import object_sha256
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.train import TrainConfig
+from fedge.config.topology import leaf_numbers_below, leaf_of_clients
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.privacy.account import noise_multiplier
@@ -144,8 +147,6 @@ def _refuse_invalid_grouping(cluster: ClusterConfig) -> None:
     """Raise ConfigError for a signal or a grouping method with wrong arguments."""
     SIGNALS.refuse_wrong_arguments(cluster.signal, cluster.arguments("signal"), "evidence")
     if inspect.isclass(GROUPINGS.load(cluster.method)):
-        from fedge.clustering.registry import method_named
-
         method_named(cluster)
     else:
         arguments = cluster.arguments("method") if cluster.method_args else {}
@@ -472,7 +473,9 @@ def _refuse_noise_on_constants(config: Config, model: "Module", x: np.ndarray) -
     )
 
 
-def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[int, int]) -> None:
+def refuse_last_batch_of_one(
+    config: Config, shape: DataShape, trained: Mapping[int, int], sizes: Sequence[int]
+) -> None:
     """Raise ConfigError if a client's last batch is one window, and the model cannot train on it.
 
     BatchNorm with a single value per channel cannot, nor can code dropping the window axis.
@@ -481,9 +484,11 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
         config: the run's configuration.
         shape: sizes of the data.
         trained: client → number of its training windows.
+        sizes: number of clients of each leaf, in order.
     """
     name, size = config.train.model, config.train.batch_size
-    affected = [client for client, count in trained.items() if count % size == 1 % size]
+    counts = [*trained.items(), *_windows_compared(config, trained, sizes)]
+    affected = [(client, count) for client, count in counts if count % size == 1 % size]
     if not affected or not (MODELS.is_own(name) or MODELS.has(name, BATCH_NORM)):
         return
     from torch import Generator, int64, no_grad, zeros
@@ -498,12 +503,35 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
         with no_grad():
             model.train()(zeros(1, *shape.input_shape, dtype=int64 if shape.tokens else None))
     except own_errors() as error:
+        client, count = affected[0]
+        words = f"has {count}" if count == trained[client] else f"trains on {count} for comparing leaves"
         raise ConfigError(
             f"train.batch-size must leave no last batch of one window, on which train.model {name} "
             f"cannot be trained, "
-            f"but is {size} and client {affected[0]} has {trained[affected[0]]} ({type(error).__name__}: "
+            f"but is {size} and client {client} {words} ({type(error).__name__}: "
             f"{' '.join(str(error).split())[:120]}); set another, or use LayerNorm"
         ) from error
+
+
+def _windows_compared(
+    config: Config, trained: Mapping[int, int], sizes: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Client and number of its windows in a comparison of updates, for clients with more than these.
+
+    Clients of several sizes are compared on equally many windows (`fedge.clustering.likeness.updates`).
+    """
+    cluster, hierarchy = config.cluster, config.hierarchy
+    if not cluster.enabled or "updates" not in method_named(cluster).needs(cluster):
+        return
+    tiers = {0} if config.asynchrony.is_on else hierarchy.parse_tiers(cluster.tiers, "cluster.tiers")
+    compared = [list(range(len(sizes)))] if 0 in tiers else []
+    below = leaf_numbers_below(hierarchy).items()
+    compared += [leaves for path, leaves in below if 1 + path.count(".") in tiers]
+    leaf_of = leaf_of_clients(sizes)
+    for leaves in compared:
+        counts = {client: count for client, count in trained.items() if leaf_of[client] in leaves}
+        limit = even_windows(list(counts.values()))
+        yield from ((client, limit) for client, count in counts.items() if 0 < limit < count)
 
 
 def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[int]) -> None:

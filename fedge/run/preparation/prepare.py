@@ -152,7 +152,7 @@ def deal_data(
     refuse_model_that_does_not_fit(config, shape, windows)
     dealt = deal(windows, config, sizes, seed)
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
-    refuse_last_batch_of_one(config, shape, trained)
+    refuse_last_batch_of_one(config, shape, trained, sizes)
     refuse_rule_that_fails(config, shape, known_clients)
     return Deal(windows, source, dealt, sizes, form_of_algorithm(config, shape, windows))
 

@@ -13,6 +13,7 @@ from fedge.run.preparation.parts import (
     changed_parts,
     described_parts,
     own_parts,
+    refuse_last_batch_of_one,
     refuse_model_that_does_not_fit,
     refuse_parts_that_do_not_fit,
     refuse_rule_that_fails,
@@ -340,3 +341,33 @@ def test_a_gate_is_tried_with_the_users_own_task(here, gate, words):
     shape = DataShape((2, 8), 1, y_dtype="float32")
     with pytest.raises(ConfigError, match=words) if words else nullcontext():
         refuse_model_that_does_not_fit(config, shape)
+
+
+COMPARING = {
+    "train.model": "mlp-tiny", "train.batch-size": 79, "cluster.signal": "affinity", "cluster.count": "auto",
+    "cluster.method": "agglomerative", "cluster.patience": 2,
+}  # fmt: skip
+SIZES = [42, 210, 48, 156, 162, 198, 78, 258]  # compared on 80 windows: a batch of 79, and one more
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "client 1 trains on 80 for comparing leaves"),
+        ({"asynchrony.rule": "fedbuff", "gate.enabled": False, "scaffold.enabled": False}, "trains on 80"),
+        ({"hierarchy.tree": "2x2x2", "cluster.tiers": "1", "train.batch-size": 50}, "client 1 trains on 51"),
+        ({"hierarchy.tree": "2x2x2", "cluster.tiers": "1", "train.batch-size": 89}, "client 4 trains on 90"),
+        ({"hierarchy.tree": "2x2x2", "cluster.tiers": "1"}, ""),
+        ({"train.batch-size": 78}, ""),
+        ({"cluster.enabled": False}, ""),
+        ({"cluster.signal": "weights", "cluster.count": "threshold"}, ""),
+        ({"train.model": "cnn"}, ""),
+    ],
+)
+def test_a_last_batch_of_one_window_in_a_comparison_of_leaves_is_refused(options, words):
+    """Clients of several sizes are compared on as many windows: most of them would fail there."""
+    leaves = {} if "hierarchy.tree" in options else {"hierarchy.num-servers": 4}
+    config = from_run_config({**COMPARING, **leaves, **options})
+    trained = dict(enumerate(SIZES))
+    with pytest.raises(ConfigError, match=words) if words else nullcontext():
+        refuse_last_batch_of_one(config, DataShape((3, 8), 4), trained, [2, 2, 2, 2])
