@@ -239,7 +239,7 @@ def _build_client(
     _load_start(model, start, config.train)
     return AlgorithmClient(
         received=start, x=x, y=y, network=model,
-        settings=_training_settings(config, round_context),
+        settings=_training_settings(call),
         place=Place(round_context.seed, round_context.stream_of(client)),
         plain=_local_trainer(call, model, draws, clock),
         global_round=round_context.global_round, leaf_round=round_context.leaf_round,
@@ -397,7 +397,7 @@ def _evaluation_models(call: _Call, model: torch.nn.Module, clock: WorkClock) ->
         _load_start(model, state, config.train)
         algorithm_client = AlgorithmClient(
             received=state, x=x, y=y, network=model,
-            settings=_training_settings(config, round_context),
+            settings=_training_settings(call),
             place=Place(round_context.seed, round_context.stream_of(client), evaluates=True),
             plain=plain_training(model, tensor_of(data.train[0]), tensor_of(data.train[1]), draws),
             global_round=round_context.global_round, leaf_round=round_context.leaf_round, draws=draws,
@@ -530,13 +530,17 @@ def _reset_network(model: torch.nn.Module) -> None:
         unsaved.restore()
 
 
-def _training_settings(config: Config, round_context: RoundContext) -> LocalTraining:
-    """Settings of local training in a round, created once for all clients of this thread in it."""
-    key = config.train, (round_context.round_of_steps, round_context.local_steps, round_context.kernel)
+def _training_settings(call: _Call) -> LocalTraining:
+    """Settings of local training in a round, created once for all clients of this thread in it.
+
+    The run is part of the key: a process that stays has the user's code of another run imported again.
+    """
+    config, of_round = call.config.train, call.round
+    key = config, (of_round.round_of_steps, of_round.local_steps, of_round.kernel), call.context.run_id
     cached = getattr(_workspace, "settings", None)
-    if cached is None or cached[0] is not key[0] or cached[1] != key[1]:
-        cached = _workspace.settings = (*key, local_training(key[0], *key[1]))
-    settings: LocalTraining = cached[2]
+    if cached is None or cached[0] is not key[0] or cached[1:3] != key[1:]:
+        cached = _workspace.settings = (*key, local_training(config, *key[1]))
+    settings: LocalTraining = cached[3]
     return settings
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from torch import nn
 
+from fedge.config.registers.parts import MODELS
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
 from fedge.states.averaging import State
@@ -27,7 +29,9 @@ def whole_model(state: State, network: nn.Module, config: TrainConfig, data: Cli
     """
     if config.exchange == "all":
         return state
-    return full_state(state, data.frozen or _draw_frozen_entries(config, seed, *_model_sizes(data)), network)
+    code = MODELS.load(config.model)  # a process that stays imports it again for another run
+    frozen = data.frozen or _draw_frozen_entries(code, config, seed, *_model_sizes(data))
+    return full_state(state, frozen, network)
 
 
 def _model_sizes(data: ClientData) -> tuple[tuple[int, ...], int, tuple[int, ...], bool]:
@@ -38,6 +42,7 @@ def _model_sizes(data: ClientData) -> tuple[tuple[int, ...], int, tuple[int, ...
 
 @lru_cache(maxsize=1)
 def _draw_frozen_entries(
+    code: Any,
     config: TrainConfig,
     seed: int,
     input_shape: tuple[int, ...],
@@ -45,6 +50,6 @@ def _draw_frozen_entries(
     y_shape: tuple[int, ...],
     tokens: bool,
 ) -> State:
-    """Frozen entries drawn from the seed; the latest result is cached."""
+    """Frozen entries drawn from the seed; the latest result is cached, by the network's `code` as well."""
     network = drawn_network(config, seed, input_shape, classes, y_shape, tokens=tokens)
     return split_frozen(get_state(network), frozen_names(network, config))[1]

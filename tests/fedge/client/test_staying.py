@@ -57,3 +57,17 @@ def test_an_error_of_a_users_own_code_says_where(error):
     context = SimpleNamespace(run_id=7, node_config={"partition-id": 0})
     with pytest.raises(ClientError, match=r"^\w+[:(].* \(my_part\.py, line 2\)$"):
         guarded_reply(known["app"], SimpleNamespace(), context)
+
+
+def test_settings_of_training_are_made_anew_for_another_run(monkeypatch):
+    """With equal options, too: its schedule, loss or augmentation may be other code of the same name."""
+    monkeypatch.setattr(client_app, "_workspace", SimpleNamespace())
+    made = []
+    monkeypatch.setattr(client_app, "local_training", lambda *key: made.append(key) or len(made))
+    config, of_round = (
+        SimpleNamespace(train="options"),
+        SimpleNamespace(round_of_steps=1, local_steps=0, kernel=""),
+    )
+    for run, expected in ((7, 1), (7, 1), (8, 2), (8, 2), (7, 3)):
+        call = SimpleNamespace(config=config, round=of_round, context=SimpleNamespace(run_id=run))
+        assert client_app._training_settings(call) == expected
