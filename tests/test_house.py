@@ -363,7 +363,6 @@ ELSEWHERE = (
         # entry points and what only a whole run shows
         "fedge/devices/world.py": "fedge/devices/test_procedure.py",
         "fedge/client/process_team.py": "runs/engines/test_processes.py",
-        "fedge/client/frozen.py": "runs/methods/test_exchange.py",
         "fedge/training/networks/frozen.py": "runs/methods/test_exchange.py",
         "fedge/training/networks/start.py": "runs/methods/test_exchange.py",
         "fedge/run/preparation/starts.py": "runs/methods/test_exchange.py",

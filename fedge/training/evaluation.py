@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -22,6 +23,7 @@ from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Sums, Task, total_sums
 from fedge.training.host import LARGEST_KEPT, keep_freed_memory, torch_threads
 from fedge.training.kernels import TORCH, native_plan
+from fedge.training.networks.unsaved_state import Unsaved
 from fedge.training.settings import check_data
 
 
@@ -174,13 +176,30 @@ def _largest_output(model: nn.Module, x: Tensor) -> int:
         outputs = output if isinstance(output, (tuple, list)) else (output,)
         sizes.extend(each.numel() * each.element_size() for each in outputs if isinstance(each, Tensor))
 
-    hooks = [layer.register_forward_hook(record) for layer in model.modules()]
-    try:
+    with _unchanged(model):
+        for layer in model.modules():
+            layer.register_forward_hook(record)
         model(x.clone())
-    finally:
-        for hook in hooks:
-            hook.remove()
     return max(sizes) // len(x)
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Context after which buffers, attributes and hooks of a model are as before.
+
+    Only the first evaluation of a network needs the body's pass: a network that counts its calls would
+    otherwise give other answers in it, and so by the thread on which a client is evaluated.
+    """
+    with torch.inference_mode(False), torch.no_grad():  # copies made in this mode could not be trained with
+        unsaved, before = Unsaved(model), {name: entry.clone() for name, entry in model.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.inference_mode(False), torch.no_grad():
+            unsaved.restore()
+            for name, entry in model.named_buffers():
+                if name in before:
+                    entry.copy_(before[name])
 
 
 def _to_arrays(sums: Mapping[str, Tensor]) -> Sums:

@@ -24,6 +24,7 @@ from fedge.states.distinct import StateCache
 from fedge.tasks.configured import task_of
 from fedge.training.evaluation import evaluate_parts
 from fedge.training.networks.module_state import load_state, tensor_of
+from fedge.training.networks.unsaved_state import Unsaved
 from fedge.training.schedule import step_kernel
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class CommonTest:
             kernel: kernel of the run; empty for that of the options.
         """
         self._config = config
-        self._network = network
+        self._network, self._unsaved = network, Unsaved(network)
         self._parts = parts
         self._frozen = frozen
         self._kernel = step_kernel(config, kernel)
@@ -95,6 +96,7 @@ class CommonTest:
 
     def _evaluate(self, state: State, global_round: int) -> list[Evaluation]:
         """Evaluations of a model, one per part of the set; empty for a diverged model."""
+        self._unsaved.restore()  # of the models evaluated before
         load_state(self._network, {**self._frozen, **state} if self._frozen else state)
         evaluations, task = [], task_of(self._config)
         for x, y in self._parts(global_round):

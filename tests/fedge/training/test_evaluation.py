@@ -6,6 +6,7 @@ from torch import nn
 
 from fedge.training.evaluation import evaluate_parts, windows_at_once
 from fedge.training.networks.models import build_model
+from fedge.training.networks.unsaved_state import Unsaved
 
 
 def images(windows):
@@ -42,3 +43,36 @@ def test_the_size_of_a_batch_changes_last_bits_only():
         assert got.loss == pytest.approx(expected.loss, rel=1e-6)
         assert (got.confusion == expected.confusion).all()
     assert model.training
+
+
+class Counting(nn.Module):
+    """Answers follow from how often the network was called: by an attribute and by buffers of either kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.calls = 0
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(4), persistent=False)
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen += 1
+        self.scale += 1
+        return self.head(x * self.scale) * (1 + self.calls) + self.seen * torch.tensor([1.0, 0.0, 0.0])
+
+
+def test_the_first_evaluation_of_a_network_says_the_same_as_any_other():
+    """Each thread has a network of its own, so who is evaluated first depends on the number of workers."""
+    model = Counting()
+    unsaved, state = Unsaved(model), {name: entry.clone() for name, entry in model.state_dict().items()}
+    x, y = torch.randn(6, 4), torch.randint(0, 3, (6,))
+    losses = []
+    for _ in range(2):
+        unsaved.restore()
+        model.load_state_dict(state)
+        losses.append(evaluate_parts(model, x, y, [6])[0].loss)
+        assert model.calls == model.seen == 1
+    assert losses[0] == losses[1]
+    assert not any(layer._forward_hooks for layer in model.modules())
+    model.train()(x).sum().backward()  # its buffers were not made in inference mode

@@ -74,3 +74,21 @@ def test_entries_that_do_not_travel_are_put_in():
     own.models.served = {}
     (whole, *_) = common(lambda _: [(X, Y)], state).evaluated([own], {0: 0}, 1)
     assert whole.test_score == 1.0
+
+
+class Counting(nn.Linear):
+    """Answers follow from how often the network was called."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * self.calls
+
+
+def test_every_model_meets_the_network_as_it_was_made():
+    """Else scores would follow from the models evaluated before, and be others after a resume."""
+    test = CommonTest(TrainConfig(), Counting(2, 2, bias=False), lambda _: [(X, Y)], {})
+    leaves = [leaf(0, 1, 1.0), leaf(1, 1, 1.0)]
+    first, second = (test.evaluated(leaves, {0: 0, 1: 1}, 1)[-2:] for _ in "12")
+    assert len({one.test_loss for one in (*first, *second)}) == 1
