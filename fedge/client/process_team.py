@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import MODELS
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
 from fedge.parallel.team import Team, TeamKind
@@ -47,9 +48,7 @@ def train_together(
         TeamError, ValueError, FloatingPointError: as in `Team.train`.
     """
     refuse_too_few_gpus(config.processes, device)
-    team: Team | None = getattr(_thread_state, "team", None)
-    if team is None or team.size != config.processes:
-        team = _thread_state.team = Team(config.processes)
+    team = _team_of_thread(config)
     x, _ = data.train
     kind = TeamKind(
         config.model,
@@ -62,6 +61,15 @@ def train_together(
         _first_gpu(config.processes) if device == "cuda" else 0,
     )
     return team.train(kind, start, data.train, settings, generator, correction, draws, timeout_s)
+
+
+def _team_of_thread(config: TrainConfig) -> Team:
+    """This thread's team; a new one for new code of the network, as a process may stay for other runs."""
+    key = config.processes, MODELS.load(config.model)
+    if getattr(_thread_state, "key", None) != key:
+        _thread_state.key, _thread_state.team = key, Team(config.processes)
+    team: Team = _thread_state.team
+    return team
 
 
 def _first_gpu(processes: int) -> int:

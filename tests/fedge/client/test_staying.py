@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedge import client_app
-from fedge.client import guarded_app
+from fedge.client import guarded_app, process_team
 from fedge.client.guarded_app import ClientError, guarded_reply
 from fedge.process import persistent_process
 
@@ -71,3 +71,20 @@ def test_settings_of_training_are_made_anew_for_another_run(monkeypatch):
     for run, expected in ((7, 1), (7, 1), (8, 2), (8, 2), (7, 3)):
         call = SimpleNamespace(config=config, round=of_round, context=SimpleNamespace(run_id=run))
         assert client_app._training_settings(call) == expected
+
+
+def test_several_processes_begin_anew_with_a_network_written_anew(monkeypatch):
+    """They have imported its code, and keep the network that they made of it."""
+    code = {"model": "first"}
+    monkeypatch.setattr(process_team, "MODELS", SimpleNamespace(load=code.__getitem__))
+    monkeypatch.setattr(process_team, "Team", lambda size: SimpleNamespace(size=size))
+    monkeypatch.setattr(process_team, "_thread_state", SimpleNamespace())
+    config = SimpleNamespace(processes=2, model="model")
+    first = process_team._team_of_thread(config)
+    assert process_team._team_of_thread(config) is first
+    code["model"] = "second"
+    second = process_team._team_of_thread(config)
+    assert second is not first
+    assert process_team._team_of_thread(config) is second
+    config.processes = 3
+    assert process_team._team_of_thread(config).size == 3
