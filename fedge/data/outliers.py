@@ -5,8 +5,8 @@ to nothing. Per channel each client has one number, the root mean square of its 
 clients' means; the rule compares this number with the other clients'.
 
     d_k   √(s_k² + (m_k − median m)²), of client k's mean m_k and standard deviation s_k
-    D     the (f+1)-th largest d of the clients in which the channel varies, f a third of them, rounded down
-          (at least 1): if no more than f lie, D is at most an honest client's
+    D     the (f+1)-th largest d of the n clients in which the channel varies, f = ⌊(n − 1) / 3⌋, fewer than
+          a third of them (at least 1): if no more than f lie, D is at most an honest client's
     E     D, or the median of D over channels if larger: moving clients are not left out because nearly all
           others are at rest
     c     exp(6 σ), at least 30 and at most 100, σ = 1.4826 · MAD of log d: heavy tails differ more; 100 of
@@ -146,7 +146,7 @@ def _typical_sizes(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trimmed_maximum(sizes: np.ndarray) -> float:
-    """D of one channel from clients' sizes (K,): a third of the non-zero ones may be too large, or false."""
+    """D of one channel from clients' sizes (K,): fewer than a third of those above 0 may be too large."""
     moving = np.sort(sizes[sizes > 0])[::-1]
     return float(moving[min(len(moving) - 1, max(1, (len(moving) - 1) // 3))]) if len(moving) else 0.0
 

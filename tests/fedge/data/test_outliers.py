@@ -61,7 +61,7 @@ def _unit(part):
 @settings(max_examples=40, deadline=None)
 @given(clients=st.integers(3, 12), seed=st.integers(0, 10**6), data=st.data())
 def test_whoever_lies_is_left_out_alone(lie, clients, seed, data):
-    """Up to a third of the clients, at least one; what is pooled is what the honest ones tell."""
+    """Fewer than a third of the clients, or one; what is pooled is what the honest ones tell."""
     told = honest(clients, seed)
     most = 1 if "count" in lie else max(1, (clients - 1) // 3)  # two invented counts weigh against each other
     liars = data.draw(st.sets(st.integers(0, clients - 1), min_size=1, max_size=most))
