@@ -58,6 +58,7 @@ class EarlyStopping(Callback):
         self._less_is_better = _is_less_better(metric, _GLOBAL_COLUMNS)
         self._watch("accuracy", higher_is_better=True)
         self._every = 1  # global rounds between evaluations
+        self._since: int | None = None  # global rounds done before the first one watched
         self.best: float | None = None
         self.best_round = 0
 
@@ -65,9 +66,11 @@ class EarlyStopping(Callback):
         """Start afresh in a new run, even if the object has been used in another one."""
         self._watch(run.score, run.higher_is_better)
         if run.rounds_done == 0:
-            self.best = None
+            self.best = self._since = None
+        if self._since is None:  # otherwise its state is restored
+            self._since = run.rounds_done
         if self.best is None:
-            self.best_round = run.rounds_done
+            self.best_round = self._since
 
     def _watch(self, score: str, higher_is_better: bool) -> None:
         """Set column and direction for the task's first score."""
@@ -151,13 +154,20 @@ class Budget(Callback):
 
     def end_round(self, round_: Round) -> str | None:
         """Add the round to the sum."""
-        values = [round_.numbers[column] or 0.0 for column in self.columns]
+        values = [self._number(round_, column) for column in self.columns]
         self.spent = max(self.spent, *values) if self._is_total else self.spent + sum(values)
         if self.spent < self.most:
             return None
         unit = " and ".join(self.columns) if self._NAME == "budget" else self._UNIT
         spent = f"{self.spent:.6g} by global round {round_.global_round}"
         return f"the budget of {self.most:g} {unit} is spent: {spent}"
+
+    def _number(self, round_: Round, column: str) -> float:
+        """A round's number in a column; on the virtual clock, totals of devices are in versions.csv."""
+        value = round_.numbers[column]
+        if value is None and self._is_total:
+            value = round_.on_clock.get(column)
+        return float(value or 0.0)
 
 
 class ByteBudget(Budget):

@@ -1,12 +1,13 @@
 """Early stopping and budgets, round by round, by hand."""
 
+import json
 from types import MappingProxyType
 
 import pytest
 
 from fedge.callbacks import Budget, ByteBudget, EarlyStopping, Floor, TimeBudget
 from fedge.callbacks.callback import Round, Run
-from fedge.callbacks.calls import refuse_other_columns
+from fedge.callbacks.calls import Callbacks, refuse_other_columns
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
@@ -97,6 +98,34 @@ def test_an_object_begins_anew_in_a_new_run_and_late_in_one_that_goes_on():
     assert [bool(late.end_round(Round(number, 99, numbers))) for number in (51, 52)] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "column", "rounds"),
+    [
+        ("early-stopping", {"patience": 5}, "val_accuracy_mean", [0.5, 0.6, 0.4] + [0.6] * 9),
+        ("early-stopping", {"patience": 5}, "val_accuracy_mean", [None] * 12),
+        ("budget", {"column": "uplink_bytes", "most": 70.0}, "uplink_bytes", [10] * 12),
+        ("floor", {"floors": {"7": 0.5}}, "val_accuracy_mean", [0.4, *[None] * 11]),
+    ],
+)
+def test_a_run_that_goes_on_ends_where_it_would_have_ended(name, arguments, column, rounds):
+    config = from_run_config({"callbacks": name, "callbacks-args": json.dumps({name: arguments})})
+
+    def last_round(stopped_after):
+        callbacks, facts = None, {}
+        for number, value in enumerate(rounds, start=1):
+            if number in (1, stopped_after + 1):
+                callbacks = Callbacks(config)
+                callbacks.restore(json.loads(json.dumps(facts)))
+                callbacks.begin_run(run_after(number - 1))
+            ((_, callback),) = callbacks._callbacks
+            if callback.end_round(Round(number, 99, {column: value})):
+                return number
+            facts = callbacks.facts()
+
+    assert last_round(0) is not None
+    assert {last_round(number) for number in range(5)} == {last_round(0)}
+
+
 def test_budgets_add_up():
     assert ended(TimeBudget(5), seconds=[2.0, 2.0, 2.0, 2.0]) == (
         3,
@@ -106,6 +135,17 @@ def test_budgets_add_up():
     bytes_ = {name: [10, 10] for name in names}
     assert ended(ByteBudget(80), **bytes_) == (2, "the budget of 80 bytes is spent: 80 by global round 2")
     assert ended(Budget("clients_failed", 3), clients_failed=[1, 1, 0, 1])[0] == 4
+
+
+@pytest.mark.parametrize("column", ["joules", "virtual_s"])
+def test_a_budget_of_devices_holds_on_the_virtual_clock(column):
+    """There global_rounds.csv has no such numbers, so no budget was ever spent."""
+    budget = Budget(column, 8.0)
+    reasons = [
+        budget.end_round(Round(number, 9, {column: None}, on_clock={column: 5.0 * number}))
+        for number in (1, 2)
+    ]
+    assert reasons == [None, f"the budget of 8 {column} is spent: 10 by global round 2"]
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
