@@ -96,16 +96,18 @@ def comparisons(
         place = tuple(planned.point[axis] for axis in other_axes)
         label = planned.point[first[0]] if first else study.name
         num_planned[place, label] += 1
+        group = members.setdefault(place, {}).setdefault(label, [])  # in its order without any run, too
         if planned.name in runs:
-            members.setdefault(place, {}).setdefault(label, []).append(runs[planned.name])
+            group.append(runs[planned.name])
     return [
         _comparison(
             dict(zip(other_axes, place, strict=True)),
-            runs_by_label,
-            {label: num_planned[place, label] for label in runs_by_label},
+            {label: found for label, found in groups.items() if found},
+            {label: num_planned[place, label] for label in groups},
             target,
         )
-        for place, runs_by_label in members.items()
+        for place, groups in members.items()
+        if any(groups.values())
     ]
 
 
