@@ -30,16 +30,24 @@ SMALLEST_GAP = (
 
 def yardstick_role(group: Group) -> Role | None:
     """Yardstick role of a group's runs, by their options; None for a method under test."""
-    config = group.runs[0].config
+    run = group.runs[0]
+    config = run.config
     if config.get("personal.layers", "none") != "none":
         return None
     if not config.get("cluster.enabled"):
-        return None if config.get("gate.enabled") else "global"
+        groups = {group.strip() for group in str(config.get("asynchrony.groups", "")).split(",")}
+        return None if config.get("gate.enabled") or len(groups) > 1 else "global"
     method = config.get("cluster.method", GROUPINGS.names[0])
     beyond_all = GROUPINGS.has(method, BY_THRESHOLD_ONLY) and config.get("cluster.tau", 0) > 1
     if beyond_all or GROUPINGS.has(method, APART):
-        return "local only"
+        return "local only" if _groups_leaves(run) else None
     return "oracle" if GROUPINGS.has(method, PLANTED) and not config.get("gate.enabled") else None
+
+
+def _groups_leaves(run: RunData) -> bool:
+    """Whether the servers of all tiers group their children; regions without groups average their leaves."""
+    tiers_of_servers = max(run.servers["tier"].to_list(), default=1)
+    return len(str(run.config.get("cluster.tiers", "0")).split(",")) >= tiers_of_servers
 
 
 def is_fine_tuned(run: RunData) -> bool:

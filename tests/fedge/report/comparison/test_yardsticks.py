@@ -1,14 +1,16 @@
 """Runs measured by others and by a target, by hand: written by the real recorder, read back, compared."""
 
 import csv
+from dataclasses import replace
 
+import polars as pl
 import pytest
 from run_folders import round_result, write_run
 
 from fedge.cli import main
 from fedge.records.reading.reader import load_run
 from fedge.report.comparison.finals import finals
-from fedge.report.comparison.groups import group_runs
+from fedge.report.comparison.groups import Group, group_runs
 from fedge.report.comparison.page import write_comparison, yardstick_sentences
 from fedge.report.comparison.targets import costs_to, default_target
 from fedge.report.comparison.yardsticks import Yardsticks, yardstick_role
@@ -180,6 +182,24 @@ def test_a_option_that_a_run_does_not_know_has_its_default(make):
     tuned, tuned_global = make("mine", tuned=[8] * 4), make("global", tuned=[8] * 4)
     del tuned_global.manifest["config"]["personal.unseen-clients"]
     assert Yardsticks(group_runs([tuned, tuned_global])[0]).run_for(tuned, "global") is tuned_global
+
+
+@pytest.mark.parametrize(("groups", "role"), [("", "global"), ("0, 0", "global"), ("0,1", None)])
+def test_fixed_groups_of_leaves_are_no_global_model(make, groups, role):
+    """On the virtual clock such a run measured others as their global model."""
+    run = make("global", config={"asynchrony.groups": groups})
+    assert yardstick_role(group_runs([run])[0][0]) == role
+
+
+@pytest.mark.parametrize(
+    ("tiers", "role"), [("0", None), ("0,1", "local only"), ("cloud,region", "local only")]
+)
+def test_leaves_below_regions_are_apart_only_if_regions_group_them(make, tiers, role):
+    run = make("local")
+    run.manifest["config"]["cluster.tiers"] = tiers
+    tree = replace(run, servers=pl.DataFrame({"tier": [0, 1, 2, 2]}))
+    assert yardstick_role(Group("tree", [tree], {})) == role
+    assert yardstick_role(Group("leaves", [run], {})) == "local only"
 
 
 def test_runs_that_keep_layers_measure_nobody(make):
