@@ -20,7 +20,8 @@ class DeviceServer:
 
     Rules add differences to models, and so, unlike averages, could make running variances of BatchNorm
     negative. Variances of a new model are therefore clipped to the range of the previous model's and the
-    arrivals' variances; averaging rules are not affected.
+    arrivals' variances, those kept in the buffer for several versions included; averaging rules are not
+    affected.
 
     Attributes:
         version: current model.
@@ -28,7 +29,8 @@ class DeviceServer:
         memory: state between arrivals.
         rule_label: the rule as errors name it: option and value.
         store_vector: stores the vector of a version, (P,), in memory or in a file.
-        range: (V,) smallest and largest variances of arrivals since the last version; None before any.
+        range: (V,) smallest and largest variances of arrivals since the last version, and of those kept from
+            before; None without any.
     """
 
     def __init__(
@@ -66,13 +68,15 @@ class DeviceServer:
 
     def like(self, version: Version, children: int, number: int) -> "DeviceServer":
         """A new server with the same rule, started from a model; `number` selects its random streams."""
-        facts = self.memory.facts
-        own_facts = None if facts is None else replace(facts, server=facts.server + number)
-        server = DeviceServer(
-            version, *self._rule_and_arguments, children, own_facts, rule_label=self.rule_label
-        )
+        server = DeviceServer(version, *self._rule_and_arguments, children, rule_label=self.rule_label)
         server.store_vector = self.store_vector
+        server.use_streams(self, number)
         return server
+
+    def use_streams(self, first: "DeviceServer", number: int) -> None:
+        """Use the random streams of server `number`, 0, 1, …, of several like `first`, which has number 0."""
+        facts = first.memory.facts
+        self.memory.facts = None if facts is None else replace(facts, server=facts.server + number)
 
     def take(self, arrival: Arrival | None) -> bool:
         """Process an arrival, or None for the end of a round; returns whether there is a new model.
@@ -96,6 +100,7 @@ class DeviceServer:
         self.change(updated, self._counters[1] if self._counters else {})
         self.number += 1
         self._counters = self.range = None
+        self._widen_by_kept_arrivals()
         return True
 
     def _call_rule(self, arrival: Arrival | None) -> np.ndarray | None:
@@ -119,6 +124,13 @@ class DeviceServer:
         """Extend the range by the variances (V,) of an arrival."""
         low, high = self.range or (variances, variances)
         self.range = np.minimum(low, variances), np.maximum(high, variances)
+
+    def _widen_by_kept_arrivals(self) -> None:
+        """Extend the range by arrivals kept for the next version; FedRevive's teachers add nothing."""
+        variances = self.version.layout.variances
+        for kept in self.memory.buffer if len(variances) else ():
+            if isinstance(kept, Arrival) and kept.start is not kept.end:  # a teacher has no update
+                self._widen(kept.end[variances])
 
     def change(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> None:
         """Replace the model by another (P,), without counting a version."""

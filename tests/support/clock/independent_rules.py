@@ -199,6 +199,7 @@ class Model:
         if rule == "fedfa":
             new = sum(self._buffer) / size
             self._buffer.pop(0)
+            self._seen = []  # a mean of models is in their range
             return self._made(new)
         arrivals, self._buffer = self._buffer, []
         if rule == "fedbuff":

@@ -5,7 +5,7 @@ import pytest
 
 from fedge.config.registers.option import ConfigError
 from fedge.devices.servers.arrivals import Arrival
-from fedge.devices.servers.rules import fedbuff
+from fedge.devices.servers.rules import fedbuff, fedfa
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import version_of
 
@@ -46,6 +46,15 @@ def test_a_variance_stays_in_the_range_of_what_is_there():
     assert made.version.state["w"].tolist() == [-2.0]
     assert made.version.state["norm.running_var"].tolist() == [1.0]
     assert made.range is None
+
+
+def test_the_mean_of_several_versions_models_keeps_its_variances():
+    """The last three are 10, 10 and 7, of mean 9; the model before and the newest had limited it to 7."""
+    start = version_of({"norm.running_var": np.array([1.0], np.float32)}, ["norm.running_var"])
+    made = DeviceServer(start, fedfa, {"buffer": 3}, children=4)
+    for child, variance in enumerate((0.1, 10.0, 10.0, 7.0)):
+        made.take(Arrival(child, 0, start.vector, np.array([variance], np.float32)))
+    assert made.version.vector.tolist() == [9.0]
 
 
 @pytest.mark.parametrize("found", [[1.0, 2.0], np.zeros(3), np.zeros(2, np.int64)])
