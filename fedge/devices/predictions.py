@@ -159,7 +159,7 @@ def refuse_absent_devices(population: Population, config: Config, presence: Pres
 
 def unchanged_model_advice(procedure: Procedure) -> str | None:
     """Advice for a run whose model never changed; None if it did."""
-    if any(top.number for top in procedure.tops):
+    if procedure.versions or _has_regrouped_models(procedure):
         return None
     ledger, seconds = procedure.ledger, procedure.clock.now_us / 1e6
     updates = ledger.total("updates")
@@ -176,6 +176,14 @@ def unchanged_model_advice(procedure: Procedure) -> str | None:
     return _NO_MODEL.format(
         seconds=seconds, jobs=quantity(ledger.total("jobs"), "job"), updates=updates, remedy=remedy
     )
+
+
+def _has_regrouped_models(procedure: Procedure) -> bool:
+    """Whether new groups of the cloud's children started from the mean of models that these had made."""
+    above = procedure.above
+    if above is None or not any(link.exchange for link in above.cloud.links):
+        return False
+    return any(child.number for child in above.branches)
 
 
 def _job_windows(fleet: Fleet, population: Population, config: Config) -> np.ndarray:

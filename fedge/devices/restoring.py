@@ -207,6 +207,7 @@ def _refuse_other_links(facts: Mapping[str, Any], children: int) -> None:
         _refuse_impossible_line(line)
         checked_ints(line[0], "children in a line", below=children)
     _require_time(facts["dissolved_us"], "the time of former groups")
+    checked_int(facts.get("dissolved_versions", 0), "versions of former groups")
 
 
 def _refuse_impossible_line(facts: Sequence[Any]) -> None:

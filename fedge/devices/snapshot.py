@@ -326,6 +326,7 @@ def _parent_facts(parent: Parent, saved: _SavedArrays) -> dict[str, Any]:
     return {
         "links": links, "waiting": parent.waiting, "due": parent.due, "labels": parent.labels, "lines": lines,
         "dissolved_us": parent.dissolved_us,
+        **({"dissolved_versions": parent.dissolved_versions} if parent.dissolved_versions else {}),
     }  # fmt: skip
 
 
@@ -345,6 +346,7 @@ def _restore_parent(parent: Parent, facts: Mapping[str, Any], loaded: _LoadedArr
         ServerQueue(deque(waiting), busy_us, until_us) for waiting, busy_us, until_us in facts["lines"]
     ]
     parent.dissolved_us = facts["dissolved_us"]
+    parent.dissolved_versions = facts.get("dissolved_versions", 0)
 
 
 def _server_facts(server: DeviceServer, saved: _SavedArrays) -> dict[str, Any]:

@@ -128,5 +128,6 @@ class ClockState:
 
     @property
     def versions(self) -> int:
-        """Number of versions made by the servers of clients' models."""
-        return sum({id(top): top.number for top in self.tops}.values())
+        """Number of versions made by the servers of clients' models, those of former groups included."""
+        former = 0 if self.cloud is None else self.cloud.dissolved_versions
+        return former + sum({id(top): top.number for top in self.tops}.values())

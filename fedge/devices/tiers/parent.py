@@ -101,6 +101,7 @@ class Parent:
         self.due: list[int] = []
         self.lines: list[ServerQueue[int]] = [ServerQueue() for _ in self.servers]
         self.dissolved_us = 0  # virtual time for which rules of former groups occupied the server
+        self.dissolved_versions = 0  # made by former groups
         self.number = 0
         self.weights = list(weights)
         self._every = config.cloud_every
@@ -259,28 +260,36 @@ class Parent:
         self.labels, self.servers, self.waiting, self.lines = list(labels), [], [], []
         for group in range(max(self.labels) + 1):
             members = self.group_members(group)
-            old_group = old_groups.get(tuple(members))
-            if old_group is not None:
-                self.servers.append(servers[old_group])
-                self.waiting.append(waiting[old_group])
-                self.lines.append(lines[old_group])
+            old_group = old_groups.pop(tuple(members), None)
+            if old_group is None:
+                self._form_group(group, members, servers[0], children, clock, ledger)
                 continue
-            models = [children[child].version for child in members]
-            mean = _mean_version(models, [self.weights[child] for child in members])
-            self.servers.append(servers[0].like(mean, len(members), group))
-            self.waiting.append([])
-            self.lines.append(ServerQueue())
-            for child, model in zip(members, models, strict=True):
-                if self.network is not None:  # messages under way are void
-                    for direction in (UP, DOWN):
-                        self.network.leave(
-                            self.network.of_parent(self.number, direction), self._transfer_key(child), clock
-                        )
-                self.links[child] = ParentLink(mean, sent=model, exchange=self.links[child].exchange + 1)
-                ledger.between_servers(self.nodes[child], up=self._bytes)
-                self._answer(child, clock, ledger)
-        dissolved = [line for line in lines if not any(line is kept for kept in self.lines)]
-        self.dissolved_us += sum(line.done_us(clock.now_us) for line in dissolved)
+            servers[old_group].use_streams(servers[0], group)
+            self.servers.append(servers[old_group])
+            self.waiting.append(waiting[old_group])
+            self.lines.append(lines[old_group])
+        self.dissolved_us += sum(lines[former].done_us(clock.now_us) for former in old_groups.values())
+        self.dissolved_versions += sum(servers[former].number for former in old_groups.values())
+
+    def _form_group(
+        self, group: int, members: Sequence[int], like: DeviceServer, children: Sequence[DeviceServer],
+        clock: Clock, ledger: Ledger,
+    ) -> None:  # fmt: skip
+        """Start a group from the mean of its members' models; `like` is a server with the same rule."""
+        models = [children[child].version for child in members]
+        mean = _mean_version(models, [self.weights[child] for child in members])
+        self.servers.append(like.like(mean, len(members), group))
+        self.waiting.append([])
+        self.lines.append(ServerQueue())
+        for child, model in zip(members, models, strict=True):
+            if self.network is not None:  # messages under way are void
+                for direction in (UP, DOWN):
+                    self.network.leave(
+                        self.network.of_parent(self.number, direction), self._transfer_key(child), clock
+                    )
+            self.links[child] = ParentLink(mean, sent=model, exchange=self.links[child].exchange + 1)
+            ledger.between_servers(self.nodes[child], up=self._bytes)
+            self._answer(child, clock, ledger)
 
 
 def _mean_version(models: Sequence[Version], weights: Sequence[float]) -> Version:

@@ -12,7 +12,7 @@ class VersionRow:
     Attributes:
         evaluation: 1, 2, …
         virtual_s: time of the evaluation, in virtual seconds.
-        version: number of updates of the evaluated model by its server.
+        version: number of versions made by the servers of clients' models.
         updates, jobs: number of results used, and of all ended jobs.
         seen_score, unseen_score: mean over clients of the task's first test score, for users seen in training
             and for unseen ones.

@@ -4,10 +4,13 @@ import random
 
 import numpy as np
 import pytest
+from torch import nn
 from virtual_world import REVIVED, START, carried_out, config_of, digest, outcome, stopped_and_gone_on
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import SERVER_RULES
+from fedge.devices.predictions import unchanged_model_advice
+from fedge.devices.servers.model_facts import ModelFacts
 from fedge.devices.servers.rules import fedavg, fedbuff
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import version_of
@@ -184,6 +187,30 @@ def test_other_groups_by_hand():
     cloud.regroup([0, 1, 2], leaves, clock, ledger)
     assert cloud.servers[2] is kept  # leaf 2 was alone before, too
     assert [len(cloud.group_members(group)) for group in range(3)] == [1, 1, 1]
+
+
+def test_a_group_draws_by_its_number_and_counts_its_former_versions():
+    """A checkpoint has numbers of groups, not their streams: after a stop, a kept group drew by another."""
+    start = version_of({"w": np.array([1.0], np.float32)})
+    facts = ModelFacts(nn.Identity, start, (1,), np.ones((4, 1)), seed=0, server=10)
+    cloud = Parent(config().asynchrony, DeviceServer(start, fedbuff, {}, 4, facts), [1.0] * 4, [0, 1, 2, 2])
+    children = [DeviceServer(start, fedbuff, {}, 1) for _ in range(4)]
+    first, second, kept = cloud.servers
+    first.number, second.number, kept.number = 5, 7, 9
+    cloud.regroup([0, 0, 1, 1], children, Clock(), Ledger(1, servers=4))
+    assert cloud.servers[1] is kept
+    assert [server.memory.facts.server for server in cloud.servers] == [10, 11]
+    assert cloud.dissolved_versions == 12
+
+
+@pytest.mark.parametrize("start_round", [2, 3])
+def test_versions_are_totals_although_groups_change(start_round):
+    """They fell to 0; and a run that changed its groups at its end was said to have the initial model."""
+    procedure, noted = carried_out(config(**{**FOUND, "cluster__start_round": start_round}), 16, losses=alike)
+    versions = [row.version for row in noted.rows]
+    assert versions == sorted(versions)
+    assert versions[0] < versions[-1]
+    assert unchanged_model_advice(procedure) is None
 
 
 def test_the_cloud_is_asked_as_often_as_it_is_said():
