@@ -113,9 +113,8 @@ def _server_rows(state: ClockState, evaluated: Mapping[int, Evaluation]) -> list
 
 def moment(state: ClockState) -> VersionRow:
     """The row of the current moment, without accuracies."""
-    ledger, now_us, jobs = state.ledger, state.clock.now_us, state.jobs.values()
-    busy_us = ledger.total("busy_us") + sum(now_us - job.began_us for job in jobs)
-    busy_us += sum(job.busy_us for line in state.lines for job in line.waiting)
+    ledger, now_us = state.ledger, state.clock.now_us
+    busy_us = ledger.total("busy_us") + state.unrecorded_us.total()
     updates = ledger.counts["updates"][np.fromiter(sorted(state.world.population.windows), np.int64)]
     above = state.above
     return VersionRow(

@@ -1,5 +1,6 @@
 """State of a run on the virtual clock between two events, from which the run can be continued."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fedge.config.topology import places_per_leaf
@@ -101,6 +102,17 @@ class ClockState:
     def pending_jobs(self) -> list[Job]:
         """Jobs whose results have not been used yet."""
         return [*(job for line in self.lines for job in line.waiting), *self.jobs.values()]
+
+    @property
+    def unrecorded_us(self) -> Counter[int]:
+        """Device → virtual microseconds in jobs missing in the ledger: under way, or in a queue."""
+        busy_us: Counter[int] = Counter()
+        for job in self.jobs.values():
+            busy_us[job.device] += self.clock.now_us - job.began_us
+        for line in self.lines:
+            for job in line.waiting:
+                busy_us[job.device] += job.busy_us
+        return busy_us
 
     def hand_over(self, job: Job) -> None:
         """Pass a job to the workers if its result will be needed."""

@@ -156,7 +156,8 @@ class AsynchronousSteps(Steps):
         self._write_models()
         ledger, now_us = procedure.ledger, procedure.clock.now_us
         self._recorder.write_totals(
-            ledger.devices(now_us, devices.leaf_of, devices.windows), sorted(ledger.staleness.items())
+            ledger.devices(now_us, devices.leaf_of, devices.windows, procedure.unrecorded_us),
+            sorted(ledger.staleness.items()),
         )
         self._finish(callbacks)
 

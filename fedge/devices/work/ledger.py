@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ class DeviceTotals:
         jobs: ended jobs, each an update, dropped, away, late, stale or failed.
         updates: jobs whose results were used.
         dropped, away, late, stale, failed: jobs lost for each reason.
-        busy_s, wasted_s, idle_s: virtual seconds in jobs, in lost ones among them, and without a job.
+        busy_s, wasted_s, idle_s: virtual seconds in jobs, the unfinished one included, in lost ones among
+            them, and without a job.
         contribution: share of all updates, 0..1.
         partial: updates from only a part of the steps.
     """
@@ -140,7 +142,11 @@ class Ledger:
         return _mean(self.cloud_staleness)
 
     def devices(
-        self, now_us: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
+        self,
+        now_us: int,
+        leaf_of: Mapping[int, int],
+        windows: Mapping[int, int],
+        unrecorded_us: Mapping[int, int] = MappingProxyType({}),
     ) -> list[DeviceTotals]:
         """The rows of devices.csv, for the devices of `windows`, in order.
 
@@ -148,12 +154,14 @@ class Ledger:
             now_us: virtual time of the end of the run.
             leaf_of: device → number of its leaf.
             windows: device → training windows.
+            unrecorded_us: device → virtual microseconds in jobs not recorded yet.
         """
         updates = max(1, self.total("updates"))
         rows = []
         for device in sorted(windows):
             totals = {n: int(values[device]) for n, values in self.counts.items() if n != "uploads"}
-            busy_us, wasted_us = totals.pop("busy_us"), totals.pop("wasted_us")
+            busy_us = totals.pop("busy_us") + unrecorded_us.get(device, 0)
+            wasted_us = totals.pop("wasted_us")
             rows.append(
                 DeviceTotals(
                     device, leaf_of[device], windows[device], **totals,

@@ -26,6 +26,21 @@ def test_the_row_of_a_moment():
     assert (again.seen_score, again.updates) == (None, 10)
 
 
+@pytest.mark.parametrize("link", [0.0, 1e-6])
+def test_devices_in_the_middle_of_a_job_are_busy(link):
+    """Of a job begun at 2 s, the half until the end at 2.5 s counted as idle time."""
+    config = config_of(
+        asynchrony__rule_args='{"buffer": 1}', asynchrony__concurrency=2, devices__preset="equal",
+        asynchrony__evaluate_every_s=2.5, num_server_rounds=1, asynchrony__leaf_link_megabytes_s=link,
+    )  # fmt: skip
+    procedure, noted = carried_out(config, 4)
+    population, now_us = procedure.world.population, procedure.clock.now_us
+    rows = procedure.ledger.devices(now_us, population.leaf_of, population.windows, procedure.unrecorded_us)
+    assert noted.rows[-1].at_work == 2
+    assert sum(row.busy_s for row in rows) == pytest.approx(noted.rows[-1].utilisation * 2 * 2.5)
+    assert [row.busy_s + row.idle_s for row in rows] == [2.5] * 4
+
+
 @pytest.mark.parametrize(("until_s", "begun"), [(0.9, 0), (1.0, 1), (1.4, 1), (1.6, 1), (3.9, 2), (4.1, 3)])
 def test_an_update_lost_on_its_way_has_been_sent(until_s, begun):
     """Training and upload take a second each, after 1.5 s a job is given up: nothing ever comes whole.
