@@ -383,7 +383,6 @@ ELSEWHERE = (
         "fedge/run/ending.py": "runs/stops/test_exits.py",
         "fedge/run/preparation/resume.py": "runs/stops/test_resumption.py",
         "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
-        "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
         # parts of one thing that is tested whole
         "fedge/parallel/batch_norm.py": "fedge/parallel/test_team.py",
         "fedge/parallel/member.py": "fedge/parallel/test_team.py",
