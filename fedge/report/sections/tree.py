@@ -113,6 +113,6 @@ class _Drawing:
         marks.append(quantity(row["num_clients"], "client"))
         if row["unseen_score"] is not None:
             marks.append(f"unseen clients {text_of(row['unseen_score'])}")
-        if row["uplink_bytes"] is not None:
-            marks.append(f"↑ {bytes_text(row['uplink_bytes'])} ↓ {bytes_text(row['downlink_bytes'])}")
-        return marks
+        sent = (("↑", row["uplink_bytes"]), ("↓", row["downlink_bytes"]))
+        arrows = [f"{arrow} {bytes_text(size)}" for arrow, size in sent if size is not None]
+        return [*marks, " ".join(arrows)] if arrows else marks

@@ -50,6 +50,21 @@ def test_servers_stand_below_their_own_with_what_happened_there(run):
     assert first.below[0].marks[:2] == ["cluster 0", "took its offer"]
 
 
+@pytest.mark.parametrize(
+    ("up", "down", "marks"),
+    [
+        (2000, None, ["3 clients", "↑ 2.0 kB"]),
+        (None, 500, ["3 clients", "↓ 500 B"]),
+        (None, None, ["3 clients"]),
+    ],
+)
+def test_what_was_sent_in_one_direction_alone_is_drawn(run, up, down, marks):
+    """On the virtual clock an answer may be under way at an evaluation: no report was written."""
+    sent = {"uplink_bytes": up, "downlink_bytes": down}
+    _, tree = drawn(run, [row("/", 0.6), row("/0", 0.7, 0) | sent, row("/1", 0.5, 0)])
+    assert tree.below[0].marks == marks
+
+
 def test_of_very_many_servers_the_worst_are_drawn(run):
     rows = [row("/", 0.6), *(row(f"/{n}", 0.5 + n / 1000, 0) for n in reversed(range(MOST_BELOW + 7)))]
     _, tree = drawn(run, rows)
