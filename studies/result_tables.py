@@ -436,4 +436,4 @@ def total_line(studies: Sequence[Study]) -> str:
     """How many runs there were and how long they took together."""
     runs = [run for study in studies for run in study.runs]
     hours = sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600
-    return f"{len(runs)} runs, {hours:.1f} hours of rounds in all, two runs at a time"
+    return f"{len(runs)} runs, {hours:.1f} hours of rounds"
