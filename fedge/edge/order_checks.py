@@ -18,10 +18,9 @@ from fedge.config.tree import dotted
 from fedge.edge.answers import check_like
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import PARTS, unbundled
-from fedge.edge.packets.memories import check_memories, check_needed
+from fedge.edge.packets.memories import check_ascending, check_memories, check_needed
 from fedge.edge.packets.plain_json import (
     FactError,
-    ascending,
     finite_number,
     mapping,
     only,
@@ -187,7 +186,7 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         for _, leaf_facts, version, needed in facts["leaves"]:
             mapping(leaf_facts, "leaf")
             whole_number(version, 0, _MOST_ROUNDS, "version")
-            ascending(needed, _MOST_ROUNDS, "needed")
+            check_ascending(needed, "needed")
         prefixes = tuple(f"{leaf}/" for leaf in numbers)
         unexpected = [
             name for name in packet.states if name != orders.MODEL and not name.startswith(prefixes)
@@ -222,7 +221,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     if any(type(number) is not int or number not in leaf.clients for number in without):
         raise FactError("without", f"{shown(without)} are not clients of this leaf")
     whole_number(facts["version"], 0, _MOST_ROUNDS, "version")
-    ascending(facts["needed"], _MOST_ROUNDS, "needed")
+    check_ascending(facts["needed"], "needed")
     leaf_facts, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
     optional = {"turns": leaf.turns, ALGORITHM: leaf.algorithm, "drift": leaf.drift if has_drift else None}

@@ -1,12 +1,13 @@
-"""Checks of the versions of clients' memories in packets; a memory itself stays at its leaf server.
+"""Checks of versions that leaf servers keep, as packets name them; memories of clients stay there.
 
 A version is reported as client, leaf round, checksum and number of bytes.
 """
 
+from itertools import pairwise
 from typing import Any
 
 from fedge.config.registers.option import shown
-from fedge.edge.packets.plain_json import FactError, ascending, mapping, rows, text, whole_number
+from fedge.edge.packets.plain_json import FactError, mapping, rows, text, values, whole_number
 from fedge.leaf.leaf import Leaf
 from fedge.states.memory import MOST_BYTES, KeptVersion
 
@@ -48,4 +49,11 @@ def check_needed(value: Any, leaf: Leaf) -> None:
     if not needed_by_client.keys() <= {str(client) for client in (*leaf.clients, *leaf.unseen_clients)}:
         raise FactError("memories", "of clients of other leaves")
     for needed in needed_by_client.values():
-        ascending(needed, _MOST_ROUNDS, "memories")
+        check_ascending(needed, "memories")
+
+
+def check_ascending(value: Any, name: str) -> None:
+    """Raise FactError unless a value is a list, of any length, of leaf rounds in ascending order."""
+    leaf_rounds = [whole_number(leaf_round, 0, _MOST_ROUNDS, name) for leaf_round in values(value, name)]
+    if any(leaf_round >= following for leaf_round, following in pairwise(leaf_rounds)):
+        raise FactError(name, f"not ascending: {shown(leaf_rounds)}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 from fedge.config.registers.option import shown
@@ -64,14 +63,6 @@ def values(value: Any, name: str, most: int | None = None) -> list[Any]:
         raise FactError(name, shown(value))
     rows([[entry] for entry in value], 1, most, name)
     return value
-
-
-def ascending(value: Any, most: int, name: str) -> list[int]:
-    """A list of ascending whole numbers from 0 to `most`; its length is limited by that of the packet."""
-    numbers = [whole_number(number, 0, most, name) for number in values(value, name)]
-    if any(number >= following for number, following in pairwise(numbers)):
-        raise FactError(name, f"not ascending: {shown(numbers)}")
-    return numbers
 
 
 def rows(value: Any, width: int, most: int | None, name: str) -> list[list[Any]]:

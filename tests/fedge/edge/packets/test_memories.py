@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.algorithm.leaf_part import LeafPart
-from fedge.edge.packets.memories import check_memories, check_needed
+from fedge.edge.packets.memories import check_ascending, check_memories, check_needed
 from fedge.edge.packets.plain_json import FactError
 from fedge.exchange.algorithm import ReplyForm
 from fedge.leaf.algorithm import LeafAlgorithm
@@ -99,3 +99,12 @@ def test_a_version_that_passes_is_taken_in(leaf_round, size):
         return
     leaf.algorithm.restore({}, told)
     assert leaf.algorithm.kept == {3: KeptVersion(leaf_round, NEW, size)}
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, "12", {1: 2}, [1, 1], [2, 1], [1, "2"], [-1], [1, 10**10], [True]]
+)
+def test_rounds_ascend_and_there_may_be_any_number(value):
+    check_ascending(list(range(10**5)), "needed")
+    with pytest.raises(FactError):
+        check_ascending(value, "needed")

@@ -35,13 +35,6 @@ def test_rows_are_few_and_of_one_width(value):
         plain_json.rows(value, 2, 2, "rows")
 
 
-@pytest.mark.parametrize("value", [None, 3, "12", {1: 2}, [1, 1], [2, 1], [1, "2"], [-1], [1, 10**6], [True]])
-def test_ascending_numbers_are_any_number(value):
-    assert plain_json.ascending(list(range(10**5)), 10**5, "needed") == list(range(10**5))
-    with pytest.raises(plain_json.FactError):
-        plain_json.ascending(value, 10**5, "needed")
-
-
 @pytest.mark.parametrize("value", [None, [], "x", {1: 2}])
 def test_a_table_has_names(value):
     assert plain_json.mapping({"a": 1}, "table") == {"a": 1}
