@@ -59,6 +59,7 @@ def train_together(
         data.search_folders,
         config.precision,
         _first_gpu(config.processes) if device == "cuda" else 0,
+        x.dtype == np.int64,
     )
     return team.train(kind, start, data.train, settings, generator, correction, draws, timeout_s)
 

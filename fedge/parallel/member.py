@@ -30,6 +30,7 @@ from fedge.process.endings.parent import die_with_parent
 from fedge.training.gpu import settle_gpus
 from fedge.training.networks.models import build_model
 from fedge.training.networks.module_state import get_state, load_state, tensor_of
+from fedge.training.networks.own_models import OwnFit
 from fedge.training.networks.unsaved_state import Unsaved
 from fedge.training.settings import LocalTraining
 
@@ -105,8 +106,9 @@ class Member:
             self._connect(device)
         add_search_folders(*kind["look_in"])
         model = build_model(
-            kind["model"], tuple(kind["input_shape"]), kind["classes"], torch.Generator(), kind["arguments"]
-        )
+            kind["model"], tuple(kind["input_shape"]), kind["classes"], torch.Generator(), kind["arguments"],
+            OwnFit(kind["tokens"]),
+        )  # fmt: skip
         self._network, self._kind = share_network(model.to(device), self._seat), kind
         self._unsaved = Unsaved(self._network.model) if MODELS.is_own(kind["model"]) else None
         return self._network

@@ -76,7 +76,7 @@ def train_share(
 
     Args:
         network: network with the initial state; at the end it has the new one, the same in all processes.
-        x: float32 (N, C, T).
+        x: float32 or int64 (N, …).
         y: int64 (N).
         settings, generator, correction: as in `train`, the same in all processes.
         draws: random stream of this process alone, for a model with random draws in training.

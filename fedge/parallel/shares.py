@@ -6,6 +6,7 @@ however uneven the shares are.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 
 def rows_of_process(batch: int, rank: int, processes: int) -> slice:
@@ -33,3 +34,7 @@ class ProcessRank:
     rank: int
     size: int
     counts: bool = True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ProcessRank":
+        """The same object: copies of a network's attributes (`Unsaved`) still follow the current batch."""
+        return self

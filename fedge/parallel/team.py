@@ -64,6 +64,7 @@ class TeamKind:
         look_in: folders with the user's code.
         precision: precision on GPUs, see `fedge.training.gpu`.
         first_gpu: GPU of the first process; the others use the next ones.
+        tokens: windows are int64, from 0 on; else float32.
     """
 
     model: str
@@ -74,6 +75,7 @@ class TeamKind:
     look_in: Sequence[str] = ()
     precision: str = FLOAT32
     first_gpu: int = 0
+    tokens: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Team:
         Args:
             kind: kind of the network.
             start: initial state.
-            windows: x float32 (N, C, T) and y int64 (N); must not change during the life of the team.
+            windows: x float32 or int64 (N, …) and y int64 (N); must not change during the life of the team.
             settings: as in `fedge.training.local.train`.
             generator: as in `fedge.training.local.train`.
             correction: as in `fedge.training.local.train`.

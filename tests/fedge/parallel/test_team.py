@@ -22,6 +22,7 @@ from fedge.parallel.team import Team, TeamError, TeamKind
 from fedge.training.local import train
 from fedge.training.networks.models import build_model, parameter_names
 from fedge.training.networks.module_state import get_state
+from fedge.training.networks.own_models import OwnFit
 from fedge.training.settings import LocalTraining
 
 pytestmark = pytest.mark.whole_runs
@@ -32,6 +33,7 @@ SETTINGS = LocalTraining(
     prox_mu=0.01,
 )  # fmt: skip
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
+NETWORKS = Path(__file__).parents[2] / "support" / "networks"
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +72,18 @@ def both(team, name, settings=SETTINGS, correction=None):
         correction=correction,
         state=start,
     )
-    together = team.train(TeamKind(name, {}, (C, T), CLASSES), start, (x, y), settings, seeded(), correction)
+    kind = TeamKind(name, {}, (C, T), CLASSES, look_in=[str(NETWORKS)])
+    together = team.train(kind, start, (x, y), settings, seeded(), correction)
     return one, together
 
 
 @pytest.mark.parametrize(
     ("name", "steps"),
-    [("mlp-tiny", 0), *(pytest.param("cnn", steps, marks=pytest.mark.extended) for steps in (0, 6))],
+    [
+        ("mlp-tiny", 0),
+        ("half_frozen:HalfFrozen", 0),
+        *(pytest.param("cnn", steps, marks=pytest.mark.extended) for steps in (0, 6)),
+    ],
 )
 def test_they_train_as_one_process_does(team, name, steps):
     """BatchNorm takes its statistics over the whole batch, also where a process has no window of it."""
@@ -87,6 +94,19 @@ def test_they_train_as_one_process_does(team, name, steps):
         np.testing.assert_allclose(together.state[entry], array, **CLOSE, err_msg=entry)
     assert together.loss == pytest.approx(one.loss, rel=1e-6)
     assert together.steps == one.steps == (steps or 8)
+
+
+def test_they_train_a_network_for_tokens(team):
+    """In the processes it was tried on numbers, so no client could train."""
+    tokens, y = torch.randint(0, 10, (N, T), generator=seeded()), windows()[1]
+    fit, name = OwnFit(tokens=True), "token_network:TokenNetwork"
+    model = build_model(name, (T,), CLASSES, torch.Generator().manual_seed(1), fit=fit)
+    start = get_state(model)
+    one = train(model, tokens, torch.from_numpy(y), SETTINGS, seeded())
+    kind = TeamKind(name, {}, (T,), CLASSES, look_in=[str(NETWORKS)], tokens=True)
+    together = team.train(kind, start, (tokens.numpy(), y), SETTINGS, seeded())
+    for entry, array in one.state.items():
+        np.testing.assert_allclose(together.state[entry], array, **CLOSE, err_msg=entry)
 
 
 def test_the_correction_of_scaffold_is_added(team):
@@ -143,8 +163,7 @@ def test_training_that_diverges_is_the_error_of_one_process_and_ends_nobody(team
 
 def test_a_model_that_keeps_statistics_of_its_own_is_refused(team):
     model, (x, y) = OwnStatistics((C, T), CLASSES), windows()
-    folder = Path(__file__).parents[2] / "support" / "networks"
-    kind = TeamKind("own_statistics:OwnStatistics", {}, (C, T), CLASSES, look_in=[str(folder)])
+    kind = TeamKind("own_statistics:OwnStatistics", {}, (C, T), CLASSES, look_in=[str(NETWORKS)])
     with pytest.raises(ConfigError, match="a model whose buffer seen follows the windows of each process"):
         team.train(kind, get_state(model), (x, y), SETTINGS, seeded())
 
