@@ -5,7 +5,9 @@ import difflib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from textwrap import wrap
 from typing import Any, NoReturn
 
@@ -34,11 +36,28 @@ class Parser(argparse.ArgumentParser):
 
     more: Callable[[int], Iterable[str]] | None = None
     also: Sequence[str] = ()
+    _mixes = False  # while words after options are read
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         """Parser like argparse's, whose subcommands describe themselves."""
         super().__init__(*arguments, **options)
         self.register("action", "parsers", _Subcommands)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Arguments, and unknown words; arguments without a dash may also follow options.
+
+        argparse leaves out optional ones that do not come with the first.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        parsed, unknown = super().parse_known_args(words, copy(namespace))
+        is_late = unknown and not any(word.startswith("-") for word in unknown)
+        if not is_late or self._mixes or self._subparsers is not None or "--" in words:
+            return parsed, unknown
+        self._mixes = True
+        try:
+            return self.parse_known_intermixed_args(words, namespace)
+        finally:
+            self._mixes = False
 
     def error(self, message: str) -> NoReturn:
         """Print the error in one line and exit."""

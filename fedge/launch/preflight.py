@@ -189,7 +189,7 @@ def check_flwr_run(arguments: Sequence[str]) -> None:
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--format")
     try:
-        options = parser.parse_args(list(arguments))
+        options = parser.parse_intermixed_args(list(arguments))
     except _UnclearCommand:
         return
     supernodes = _num_supernodes(options.federation_config)

@@ -238,6 +238,9 @@ def test_flwr_run_ends_with_one_line(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         check_flwr_run([str(ROOT), "nowhere"])
     assert "fedge: federation must be one of local-simulation" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(ROOT), "-c", "train.lt=0.1", "local-simulation"])
+    assert "did you mean train.lr?" in capsys.readouterr().err
 
 
 def test_flwr_run_with_several_overrides(data, capsys):
