@@ -18,6 +18,7 @@ BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "fa
 LEAVE_S = 15.0  # for the clean-up of a finished run
 LEAVE_STALLED_S = 3.0  # for the clean-up after a stall
 REPORT_S = 600.0  # for the report: seconds of CPU, minutes on a busy machine
+_UNREAD_S = 1.0  # for output that nobody reads
 _SAME_S = 0.5  # two signals within this time are one, e.g. from a terminal and a parent
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # SIGHUP: the terminal was closed
@@ -209,7 +210,7 @@ def end_on_signal(signum: int) -> None:
         _write_end(signum)
 
 
-_leaving = threading.Lock()
+_leaving = {True: threading.Lock(), False: threading.Lock()}  # by patience
 
 
 _idle = threading.Event()  # unset while this process has work to finish
@@ -235,21 +236,18 @@ def finishing(otherwise: str) -> Iterator[None]:
 def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
     """Force the end of this process after `seconds` seconds, with `exit_code`, unless it ends by itself.
 
-    Only the first call counts. For processes that belong to a run: hanging threads (a client's, or Flower's,
-    waiting for a worker) would keep them alive. If `patient`, work in progress (`finishing`) is waited for,
-    plus `seconds` seconds.
+    Only the first call counts, and the first that is not patient. For processes that belong to a run: hanging
+    threads (a client's, or Flower's, waiting for a worker) would keep them alive. If `patient`, work in
+    progress (`finishing`) is waited for, plus `seconds` seconds, and so is the reader of the output.
     """
 
     def leave() -> None:
         if patient and not _idle.is_set():
             _idle.wait(REPORT_S)
             time.sleep(seconds)
-        if not _idle.is_set():
-            with suppress(OSError, ValueError, AttributeError):
-                print(_unfinished, file=sys.stderr)
-        leave_now(exit_code)
+        leave_now(exit_code, "" if _idle.is_set() else _unfinished, math.inf if patient else _UNREAD_S)
 
-    if _leaving.acquire(blocking=False):
+    if _leaving[patient].acquire(blocking=False):
         timer = threading.Timer(seconds, leave)
         timer.daemon = True
         timer.start()
@@ -268,9 +266,27 @@ def leaving_if_stuck(seconds: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-def leave_now(exit_code: int) -> NoReturn:
-    """End this process at once, even while its threads are working."""
+def leave_now(exit_code: int, last_line: str = "", unread_s: float = _UNREAD_S) -> NoReturn:
+    """End this process at once, even while its threads are working.
+
+    Args:
+        exit_code: its exit code.
+        last_line: printed on stderr; empty for none.
+        unread_s: seconds that the reader of the output, as a pager, may take; then the rest is dropped.
+    """
+    try:
+        writer = threading.Thread(target=_write_rest, args=(last_line,), daemon=True)
+        writer.start()
+        writer.join(unread_s if math.isfinite(unread_s) else None)
+    finally:
+        os._exit(exit_code)
+
+
+def _write_rest(last_line: str) -> None:
+    """Write a last line and all kept output; waits for as long as a pipe is full."""
+    if last_line:
+        with suppress(OSError, ValueError, AttributeError):
+            print(last_line, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(exit_code)

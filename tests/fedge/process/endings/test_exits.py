@@ -1,5 +1,6 @@
 """`fedge.process.endings.exits`: signals and ends, each in a process of its own."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -157,6 +158,29 @@ def test_a_call_that_holds_pythons_lock_ends_the_process(waits, code):
     )
     assert found == code
     assert ("done" in output, "Timeout" in output) == (code == 0, code == 1)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_output_that_nobody_reads_does_not_hold_up_an_interrupted_process(ended):
+    """Also after its end: a pager may take its time to read the last lines, but a signal is a request."""
+    code = (
+        "import os\nfrom fedge.process.endings import exits\n"
+        f"if {ended}:\n    exits.leave_within(0.5, 0, patient=True)\n"
+        "with exits.signals_as_exceptions(leave_s=0.2):\n"
+        "    os.write(2, b'ready')\n"
+        "    try:\n        print('x' * 10**6)\n    finally:\n        print('y' * 10**6)\n"
+    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered
+    ) as process:
+        assert process.stderr.read(5) == b"ready"
+        time.sleep(1.0)  # the pipe is full after milliseconds
+        process.terminate()
+        try:
+            assert process.wait(30) in ({0, 143} if ended else {143})
+        finally:
+            process.kill()
 
 
 def test_a_process_that_ends_by_itself_is_not_waited_for():
