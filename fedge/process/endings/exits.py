@@ -278,6 +278,8 @@ def leave_now(exit_code: int, last_line: str = "", unread_s: float = _UNREAD_S) 
         writer = threading.Thread(target=_write_rest, args=(last_line,), daemon=True)
         writer.start()
         writer.join(unread_s if math.isfinite(unread_s) else None)
+    except RuntimeError:  # no thread can be started any more
+        _write_rest(last_line)
     finally:
         os._exit(exit_code)
 
