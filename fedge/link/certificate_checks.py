@@ -10,7 +10,7 @@ import ssl
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from cryptography import x509
@@ -24,6 +24,7 @@ from fedge.flower import has_one_port
 from fedge.process.escape import printable
 
 MOST_BYTES = 2**24  # limit for a file of certificates, a list or a key
+CLOCK_TOLERANCE = timedelta(hours=1)  # tolerated difference between machines' clocks
 _LONGEST = 200  # characters of a fault
 # in a library's messages, about Python's calls
 _REFERENCE = re.compile(r" See https?://\S+ for more details\.")

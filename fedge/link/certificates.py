@@ -33,11 +33,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.link.certificate_checks import read_certificate
+from fedge.link.certificate_checks import CLOCK_TOLERANCE, read_certificate
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
 HERE = ("localhost", "127.0.0.1")  # names by which any server is reached from its own machine
-_CLOCK_TOLERANCE = timedelta(hours=1)  # tolerated difference between machines' clocks
 _AUTHORITY_DAYS = 3650
 _CLIENT = re.compile(r"leaf-[0-9]+|server-[0-9.]+")
 _Key = ec.EllipticCurvePrivateKey
@@ -219,7 +218,7 @@ def _is_valid(file: Path, role: _Role, days: int, authority: x509.Certificate) -
         return False
     margin = min(timedelta(days=days) / 3, timedelta(days=_AUTHORITY_DAYS / 3))
     has_time_left = certificate.not_valid_after_utc > datetime.now(timezone.utc) + max(
-        margin, _CLOCK_TOLERANCE
+        margin, CLOCK_TOLERANCE
     )
     return has_time_left and usage == role.usage and names >= set(role.alternatives)
 
@@ -257,7 +256,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: _Key, days: int) -> x50
     return (
         x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_TOLERANCE)
+        .not_valid_before(now - CLOCK_TOLERANCE)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )

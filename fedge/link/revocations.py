@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedge.config.registers.option import ConfigError
-from fedge.link.certificate_checks import content_of, fault_and_step, stamp_of
+from fedge.link.certificate_checks import CLOCK_TOLERANCE, content_of, fault_and_step, stamp_of
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,9 @@ def write_list(
     """Write the revocation list of a folder: the given serial numbers, and all listed before."""
     now = datetime.now(timezone.utc)
     builder = x509.CertificateRevocationListBuilder(
-        issuer_name=authority.subject, last_update=now, next_update=now + timedelta(days=_DAYS)
+        issuer_name=authority.subject,
+        last_update=now - CLOCK_TOLERANCE,
+        next_update=now + timedelta(days=_DAYS),
     )
     for serial in sorted(serials | Revoked(folder, authority).serials()):
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
@@ -50,6 +52,7 @@ class Revoked:
         """
         self._file, self._authority = folder / FILE, authority
         self._stamp: tuple[int, ...] | None = None
+        self._reported = ""  # the newest fault, logged once
         self._serials: frozenset[int] = frozenset()
         self._reload()
 
@@ -57,8 +60,11 @@ class Revoked:
         """Serial numbers of revoked certificates; the last ones read if the file has become unusable."""
         try:
             self._reload()
+            self._reported = ""
         except ConfigError as error:
-            logger.warning("%s; the previous list stays in force", error)
+            if str(error) != self._reported:
+                logger.warning("%s; the previous list stays in force", error)
+            self._reported = str(error)
         return self._serials
 
     def follow(self, authority: x509.Certificate) -> None:
@@ -76,13 +82,15 @@ class Revoked:
             raise _list_error(self._file, error) from error
         if stamp == self._stamp:
             return
-        self._stamp = stamp
         try:
             listed = x509.load_pem_x509_crl(content_of(self._file))
             self._refuse_not_in_force(listed)
             self._serials = frozenset(entry.serial_number for entry in listed)
+        except ConfigError:
+            raise
         except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
             raise _list_error(self._file, error) from error
+        self._stamp = stamp  # only of a list in force: time may bring another one into it
 
     def _refuse_not_in_force(self, listed: x509.CertificateRevocationList) -> None:
         """Raise ConfigError for another authority's list, and for one outside its period of validity."""

@@ -1,8 +1,11 @@
 """The list of certificates that count no more: read again when it changes, and the authority's alone."""
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from fedge.config.registers.option import ConfigError
+from fedge.link import revocations
 from fedge.link.certificate_checks import read_certificate
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.revocations import FILE, Revoked
@@ -41,3 +44,40 @@ def test_another_authority_s_list_and_a_spoilt_one_do_not_count(folder, tmp_path
             Revoked(folder, read_certificate(folder / "ca.crt"))
     (folder / FILE).unlink()
     assert listed.serials() == before
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Sets the clock of the module forward by some time."""
+
+    def set_forward(by):
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz=None):
+                return datetime.now(tz) + by
+
+        monkeypatch.setattr(revocations, "datetime", Clock)
+
+    return set_forward
+
+
+def test_a_list_made_by_a_clock_that_is_a_little_ahead_is_in_force_at_once(folder, clock):
+    listed = Revoked(folder, read_certificate(folder / "ca.crt"))
+    clock(timedelta(minutes=30))
+    revoke(folder, ["leaf-0"])
+    clock(timedelta(0))
+    assert len(listed.serials()) == 1
+
+
+def test_a_list_that_is_not_in_force_yet_is_read_again_until_it_is(folder, clock, caplog):
+    listed = Revoked(folder, read_certificate(folder / "ca.crt"))
+    clock(timedelta(hours=3))
+    revoke(folder, ["leaf-0"])
+    clock(timedelta(0))
+    assert not listed.serials()
+    assert not listed.serials()
+    (line,) = (record.getMessage() for record in caplog.records)  # said once
+    assert "it is not in force before" in line
+    assert line.count("must be a revocation list") == 1
+    clock(timedelta(hours=3))
+    assert len(listed.serials()) == 1
