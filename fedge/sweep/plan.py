@@ -59,6 +59,7 @@ _SET_BY_SWEEP = {
 }
 _LONGEST_NAME = 100  # characters; a folder's name joins several entries and a seed
 _NAME = re.compile(r"[A-Za-z0-9][\w.+=,-]*", re.ASCII)  # needs no quoting in a shell
+_NUMBERS = re.compile(r"(?:[\d\s.,:;]|all)+")  # no path, but as "2, 0.5, all" of hierarchy.participation
 
 
 @dataclass(frozen=True)
@@ -329,7 +330,8 @@ def _folder_words(values: Sequence[Any]) -> list[str]:
 
 def _folder_word(value: Any) -> str:
     """A value as part of a folder's name; for a path, the file's name."""
-    text = Path(value).stem if isinstance(value, str) else json.dumps(value)
+    is_path = isinstance(value, str) and not _NUMBERS.fullmatch(value)
+    text = Path(value).stem if is_path else value if isinstance(value, str) else json.dumps(value)
     return re.sub(r"[^\w.+-]+", "_", text, flags=re.ASCII)
 
 

@@ -145,6 +145,15 @@ def test_values_that_read_alike_have_names_of_their_own(read):
         assert [run.run_config[key] for run in runs] == values
 
 
+def test_numbers_in_a_text_are_named_whole(read):
+    """A point in them ends no file's name: 0.75 was called 0.2, the second of two that read 0."""
+    values = ["0.5", "0.75", "2, 0.5, all", "1: all; 10: 0.25"]
+    runs = read(f"[grid]\nhierarchy.participation = {json.dumps(values)}").runs
+    assert [run.label.removeprefix("participation=") for run in runs] == [
+        "0.5", "0.75", "2_0.5_all", "1_all_10_0.25",
+    ]  # fmt: skip
+
+
 def test_grid_names_are_short_and_unique(read):
     """Last parts of keys, unless two are equal; of a path, the file's name."""
     sweep = read(
