@@ -8,6 +8,7 @@ digests under the same version of Python.
 import hashlib
 import inspect
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -68,13 +69,41 @@ class _Digest:
         if inspect.isclass(value):
             name = (value.__module__, value.__qualname__)
             return (*name, *self._facts_of_class(value, below)) if value.__module__ == SCRIPT else name
+        if _is_array(value):
+            return type(value).__name__, str(value.dtype), tuple(value.shape), _content_sha256(value)
         own = getattr(value, "__dict__", None)
-        return self.facts(type(value), below), self.facts(own, below) if isinstance(own, dict) else ()
+        content = own if isinstance(own, dict) else _reduced(value)
+        return self.facts(type(value), below), self.facts(content, below)
 
     def _facts_of_class(self, kind: type, depth: int) -> tuple[Any, Any]:
         """Facts of a class's bases, and of its own attributes."""
         own = {name: value for name, value in vars(kind).items() if name not in _OF_EVERY_CLASS}
         return self.facts(kind.__bases__, depth), self.facts(own, depth)
+
+
+def _is_array(value: Any) -> bool:
+    """Whether a value is an array, a NumPy number or a tensor."""
+    is_library_s = hasattr(value, "tobytes") or hasattr(value, "detach")
+    return is_library_s and hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _content_sha256(array: Any) -> str:
+    """SHA-256 of the numbers of an array or tensor; "" where it gives none, as a sparse one."""
+    with suppress(Exception):  # of any library
+        if hasattr(array, "detach"):
+            array = array.detach().cpu()
+            is_short = array.is_floating_point() and array.element_size() < 4  # NumPy lacks bfloat16
+            array = (array.float() if is_short else array).numpy()
+        content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+        return hashlib.sha256(content).hexdigest()
+    return ""
+
+
+def _reduced(value: Any) -> Any:
+    """Way in which pickle would make an object anew, as (range, (0, 3, 1)); () where it cannot."""
+    with suppress(Exception):  # of any library
+        return value.__reduce_ex__(4)
+    return ()
 
 
 def _is_filled(cell: Any) -> bool:

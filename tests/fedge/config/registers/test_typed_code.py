@@ -36,13 +36,49 @@ def test_other_code_has_another_digest(text, name):
 
 def test_equal_code_has_the_same_digest_in_another_process():
     """Not an address, and not the order of a set, which depends on the process."""
+    values = "__import__('numpy').eye(2), __import__('pathlib').Path('a'), range(3)"
+    text = CLASS.format(k="1") + f"    v = {values}\n"
     program = (
         "import hashlib\nfrom fedge.config.registers.typed_code import object_sha256\nBase = object\n"
-        + CLASS.format(k="1")
+        + text
         + "print(object_sha256(Part))"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == digest(CLASS.format(k="1"), "Part")
+    assert said.strip() == digest(text, "Part")
+
+
+VALUES = {
+    "an array": "import numpy\nk = numpy.array([1.0, {k}])",
+    "a row of objects": "import numpy\nk = numpy.array(['a', {k}], dtype=object)",
+    "a NumPy number": "import numpy\nk = numpy.float32({k})",
+    "a tensor": "import torch\nk = torch.tensor([1.0, {k}], requires_grad=True)",
+    "a short tensor": "import torch\nk = torch.tensor([{k}], dtype=torch.bfloat16)",
+    "a network": "import torch\nk = torch.nn.Linear(2, 1)\ntorch.nn.init.constant_(k.weight, {k})\n"
+    "torch.nn.init.zeros_(k.bias)",
+    "a range": "k = range({k})",
+    "a date": "import datetime\nk = datetime.date(2000 + {k}, 1, 1)",
+    "a path": "import pathlib\nk = pathlib.Path('folder{k}')",
+    "a decimal": "import decimal\nk = decimal.Decimal({k})",
+    "an object with slots": "class Slots:\n    __slots__ = ('k',)\nk = Slots()\nk.k = {k}",
+    "a built-in function": "k = (abs, len)[{k} // 5]",
+}
+
+
+@pytest.mark.parametrize("text", VALUES.values(), ids=VALUES)
+def test_any_value_of_a_closure_counts(text):
+    """Runs of other class weights, another teacher or other paths were one group of a comparison."""
+    program = "\ndef make(k):\n    def part(x):\n        return x, k\n    return part\npart = make(k)\n"
+    one, same, other = (digest(text.format(k=k) + program, "part") for k in ("1", "1", "5"))
+    assert one == same != other
+
+
+def test_values_without_a_known_content_have_a_digest():
+    """A lock, a generator, a sparse tensor."""
+    text = (
+        "import threading, torch\ndef make(k):\n    def part(x):\n        return x, k\n    return part\n"
+        "part = make((threading.Lock(), (n for n in ()), torch.eye(2).to_sparse()))\n"
+    )
+    assert len(digest(text, "part")) == 64
 
 
 def test_code_of_a_module_has_none():
