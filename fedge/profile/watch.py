@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from fedge.config.registers.engines import engine_argument
-from fedge.process.resources.memory import TRAINER
+from fedge.process.resources.memory import TRAINER, is_rays_own
 
 _SAMPLE_S = 0.2
 _MIB = 2**20
@@ -108,7 +108,7 @@ def process_role(name: str, command: Sequence[str], is_root: bool) -> str:
         return "worker"
     if "flower-simulation" in line or "flwr-simulation" in line:
         return "server"
-    if name in ("raylet", "gcs_server") or "ray::" in line or "/ray/" in line:
+    if name in ("raylet", "gcs_server") or is_rays_own(line):
         return "ray"
     engine = engine_argument(command)
     return "launcher" if not is_root or (engine is not None and engine.on_ray) else "server"

@@ -1,6 +1,7 @@
 """Memory, threads and open descriptors of the server, its workers and Ray's own processes."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,7 +113,8 @@ def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[Pr
 
 _RAYLET = "raylet"
 _ROLES = ("server", "worker", "trainer", "node", "ray", "other")
-_RAYS_OWN = ("ray::", "/ray/", "/ray_")  # in command lines of Ray's processes and programs
+# in command lines of Ray's processes and programs, not of an account or environment named ray
+_RAYS_OWN = re.compile(r"ray::|/ray/(?:_private|autoscaler|core|dashboard|util)/")
 TRAINER = "fedge.parallel.member"  # module of the program in its command line
 
 
@@ -141,7 +143,12 @@ def _role(process: psutil.Process) -> str:
         return "trainer"
     if "ClientAppActor" in command_line:
         return "worker"
-    return "ray" if any(marker in command_line for marker in _RAYS_OWN) else "other"
+    return "ray" if is_rays_own(command_line) else "other"
+
+
+def is_rays_own(command_line: str) -> bool:
+    """Whether a process is Ray's own or was started by it, from its command line."""
+    return _RAYS_OWN.search(command_line) is not None
 
 
 def _uss_mib(process: psutil.Process) -> float | None:

@@ -99,6 +99,9 @@ def test_who_is_captured(argv, role):
         ("ray::IDLE", "ray::IDLE", False, "ray"),
         ("gcs_server", "gcs_server --x", False, "ray"),
         ("python", "python /site-packages/ray/dashboard/agent.py", False, "ray"),
+        # the account of Ray's own images, and an environment of this name
+        ("python", "/home/ray/anaconda3/bin/python -m fedge.cli run . --engine inprocess", True, "server"),
+        ("python", "/envs/ray/bin/python -m fedge.cli run . --engine flower", True, "launcher"),
     ],
 )
 def test_who_is_who_when_watched_from_outside(name, line, is_root, role):

@@ -38,8 +38,11 @@ def test_this_process_comes_first_as_the_server():
 
 def test_children_are_measured_by_what_they_are(child):
     other, worker, rays = child("anything"), child("ray::ClientAppActor.run"), child("ray::IDLE")
+    agent = child("/site-packages/ray/dashboard/agent.py")
+    of_an_account = child("/home/ray/data.csv")  # of Ray's own images, or of an environment of this name
     found = {m.pid: m for m in measure()}
-    assert [found[p.pid].role for p in (worker, rays, other)] == ["worker", "ray", "other"]
+    roles = [found[p.pid].role for p in (worker, rays, agent, other, of_an_account)]
+    assert roles == ["worker", "ray", "ray", "other", "other"]
     assert min(m.rss_mib for m in found.values()) > 1
     roles = [m.role for m in measure()]
     assert roles == sorted(roles, key=["server", "worker", "ray", "other"].index)
