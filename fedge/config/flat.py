@@ -35,6 +35,11 @@ def options() -> Mapping[str, tuple[Scalar, Mapping[str, Any]]]:
     return MappingProxyType(table)
 
 
+def value_of(run_config: Mapping[str, Any], key: str) -> Any:
+    """Value of an option in a flat run config, which may leave it to its default."""
+    return run_config.get(key, options()[key][0])
+
+
 def check_keys(keys: list[str]) -> None:
     """Raise ConfigError for the first key neither an option nor inside a table of arguments."""
     known = list(options())

@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from fedge.config.flat import from_run_config, value_of
 from fedge.config.registers.engines import engine_kind
 from fedge.config.registers.option import ConfigError
 from fedge.doctor.client_memory import ClientMemory, measure_client
@@ -59,7 +60,7 @@ def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federa
 
 def _engine_cpus(run_config: dict[str, Any]) -> int:
     """Number of CPUs for Ray to divide among clients."""
-    return max(1, int(this_machine().usable_cores), int(run_config.get("train.threads", 1)))
+    return max(1, int(this_machine().usable_cores), int(value_of(run_config, "train.threads")))
 
 
 def _cpus_to_set(run_config: dict[str, Any]) -> int:
@@ -72,7 +73,7 @@ def _machine_shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
     """Number of a run's clients that fit on this machine."""
     machine = this_machine()
     on_gpu = [gpu.memory_mib for gpu in gpus()] if memory.gpu_mib else []
-    threads = int(run_config.get("train.threads", 1))
+    threads = int(value_of(run_config, "train.threads"))
     cores = float(max(1, int(machine.usable_cores)))
     return shares_of(cores, machine.available_mib, memory.process_mib, on_gpu, memory.gpu_mib, threads)
 
@@ -91,6 +92,7 @@ def doctor(options: argparse.Namespace) -> int:
     memory = shares = None
     run_config = project.run_config(options.run_config)
     try:
+        from_run_config(run_config)
         federation = project.federation(options.federation)
         if federation.num_supernodes:
             memory = measure_client(run_config, federation)
@@ -101,8 +103,8 @@ def doctor(options: argparse.Namespace) -> int:
     findings = [
         *machine_findings(this_machine(), gpus(), on_ray),
         *installation_findings(on_ray),
-        *environment_findings(int(run_config.get("seed", 0))),
-        runs_folder_findings(str(run_config.get("runs-dir", "runs"))),
+        *environment_findings(value_of(run_config, "seed")),
+        runs_folder_findings(str(value_of(run_config, "runs-dir"))),
         *findings,
     ]
     table = federation_table(shares, memory.clients, _cpus_to_set(run_config)) if shares and memory else ""

@@ -174,7 +174,10 @@ def _superlink_finding(configured_seed: int, seed: int, variables: Mapping[str, 
 def runs_folder_findings(runs_dir: str) -> Finding:
     """Whether run folders can be written."""
     folder = Path(runs_dir)
-    existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
-    if not os.access(existing, os.W_OK):
+    above = (folder, *folder.absolute().parents)
+    existing = next((path for path in above if os.path.exists(path)), Path("/"))
+    if not existing.is_dir():
+        return Finding("runs-dir", BROKEN, f"{existing.absolute()} is a file, not a folder; set runs-dir")
+    if not os.access(existing, os.W_OK | os.X_OK):
         return Finding("runs-dir", BROKEN, f"{folder.absolute()} is not writable; set runs-dir")
     return Finding("runs-dir", WELL, f"{folder.absolute()} is writable")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedge.config.config import Config
+from fedge.config.flat import value_of
 from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.config.registers.register import refuse_run_in_import
 from fedge.data.prepared import load_source, shape_of
@@ -154,7 +155,7 @@ def _prepare_superlink(
     path = flower_config()
     superlinks, default = connections(read_toml(path, "Flower's configuration") if path.is_file() else {})
     link = superlinks.get(name or default or "", {})
-    refuse_ignored_settings(link, run_config.get("seed", 0), federation.init_args)
+    refuse_ignored_settings(link, value_of(run_config, "seed"), federation.init_args)
     keep_this_environment()
     if not stream:
         print("\nfedge: the run continues in the background: fedge status, or flwr run --stream", flush=True)
@@ -212,7 +213,7 @@ def check_flwr_run(arguments: Sequence[str]) -> None:
         project.refuse_undeclared(overrides)
         check(run_config, federation, on_ray=True, is_sized=True)
         if not moves_federations():
-            _refuse_unforwarded_seed(project.address(options.federation), run_config.get("seed", 0))
+            _refuse_unforwarded_seed(project.address(options.federation), value_of(run_config, "seed"))
         if uses_superlink():
             _prepare_superlink(options.federation, run_config, federation, options.stream)
     except ConfigError as error:

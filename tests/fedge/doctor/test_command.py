@@ -53,6 +53,33 @@ def test_a_run_that_cannot_work_is_an_error(tmp_path, capsys, monkeypatch):
     assert "1 error (" in printed
 
 
+@pytest.mark.parametrize("federation", ["options.num-supernodes = 9", "address = '127.0.0.1:9093'"])
+@pytest.mark.parametrize("setting", ["seed='abc'", "train.threads='two'", "runs-dir=3"])
+def test_a_setting_of_another_type_is_an_error_and_no_traceback(
+    tmp_path, capsys, monkeypatch, federation, setting
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(
+        f"[tool.flwr.app]\n[tool.flwr.federations]\ndefault = 'here'\n"
+        f"[tool.flwr.federations.here]\n{federation}\n"
+    )
+    assert main(["doctor", "-c", setting]) == 4
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"✗ this run {setting.partition('=')[0]} must be" in printed
+
+
+def test_the_seed_of_a_project_that_sets_none_is_the_default(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEED", raising=False)
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.flwr.app]\n[tool.flwr.federations]\ndefault = 'far'\n"
+        "[tool.flwr.federations.far]\naddress = '127.0.0.1:9093'\n"
+    )
+    assert main(["doctor", "--json"]) == 0
+    found = {f["name"]: f["words"] for f in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["seed"].startswith("42, from config")
+
+
 def test_long_names_leave_room_for_words(monkeypatch, capsys):
     """Of 60 columns and more; the folder of a project may be as long as a line."""
     monkeypatch.setenv("COLUMNS", "60")

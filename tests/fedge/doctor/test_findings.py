@@ -98,5 +98,9 @@ def test_a_superlink_in_the_background_is_looked_at(monkeypatch):
 
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     assert findings.runs_folder_findings(str(tmp_path / "runs")).state == "ok"
+    (tmp_path / "file").touch()
+    for place in ("file", "file/runs"):
+        found = findings.runs_folder_findings(str(tmp_path / place))
+        assert (found.state, "is a file" in found.words) == ("error", True)
     monkeypatch.setattr("os.access", lambda *_: False)
     assert findings.runs_folder_findings(str(tmp_path / "runs")).state == "error"

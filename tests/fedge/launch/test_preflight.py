@@ -2,6 +2,7 @@ import logging
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -319,3 +320,19 @@ def test_a_seed_of_the_shell_that_does_not_reach_a_superlink_is_refused(tmp_path
     said = "SEED must reach the run, but the SuperLink at '127.0.0.1:9' has its own environment"
     assert (said in done.stderr, done.returncode == REFUSED) == (refused, refused)
     assert ("use -c seed=7, or fedge run" in done.stderr) == refused
+
+
+@pytest.mark.skipif(moves_federations(), reason="newer Flower names SuperLinks elsewhere")
+@pytest.mark.parametrize(("seed", "refused"), [("0", True), ("42", False)])
+def test_a_project_without_a_seed_runs_with_the_default_at_a_superlink(
+    tmp_path, monkeypatch, capsys, seed, refused
+):
+    """It was compared with 0: SEED=0 seemed to arrive, and SEED=42 not to."""
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.flwr.app]\n[tool.flwr.federations]\ndefault = 'far'\n"
+        "[tool.flwr.federations.far]\naddress = '127.0.0.1:9'\n"
+    )
+    monkeypatch.setenv("SEED", seed)
+    with pytest.raises(SystemExit) if refused else nullcontext():
+        check_flwr_run([str(tmp_path)])
+    assert ("the run would have seed 42; use -c seed=0" in capsys.readouterr().err) == refused
