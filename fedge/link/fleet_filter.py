@@ -9,6 +9,7 @@ SuperLink's task: it checks the signature of each request.
 
 import http.client
 import re
+import select
 import socket
 import ssl
 import threading
@@ -143,6 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, length: int) -> http.client.HTTPResponse:
         """Send this request to the SuperLink in chunks; returns the response."""
+        if self._upstream.sock is not None and _has_ended(self._upstream.sock):
+            self._upstream.close()  # the next line opens it again
         self._upstream.putrequest("POST", self.path, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in _HOP_BY_HOP and not name.lower().startswith("x-forwarded"):
@@ -173,3 +176,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(chunk)
         if response.length:  # cut short by the SuperLink: the SuperNode must not wait for the rest
             self.close_connection = True
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether the other end has closed an idle connection, as the SuperLink does after seconds of silence."""
+    readable = select.poll()  # select takes no file numbers above 1023
+    readable.register(connection, select.POLLIN)
+    return bool(readable.poll(0))

@@ -3,6 +3,7 @@
 import http.client
 import ssl
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -15,9 +16,10 @@ from fedge.link.reach import fault_of_listening, free_port, is_listening
 
 
 class SuperLink(BaseHTTPRequestHandler):
-    """Answers with what it was sent, and notes what it was asked."""
+    """Answers with what it was sent, and notes the request; it closes silent connections, as uvicorn does."""
 
     protocol_version = "HTTP/1.1"
+    timeout = 0.5
     asked: ClassVar[list] = []
 
     def do_POST(self):
@@ -154,3 +156,12 @@ def test_a_superlink_that_has_gone_is_no_end_of_the_filter(certs):
             node.request("POST", "/v1/fleet/x", b"")
             assert node.getresponse().status == 502
             node.close()
+
+
+def test_a_pause_longer_than_the_superlink_keeps_connections_costs_no_request(node):
+    """A heartbeat every 30 s was answered with 502, since uvicorn closes connections after 5 s."""
+    for pause_s in (0, 0, 1.5):
+        time.sleep(pause_s)
+        node.request("POST", "/v1/fleet/send-node-heartbeat", body=b"alive")
+        response = node.getresponse()
+        assert (response.status, response.read()) == (200, b"alive")
