@@ -50,10 +50,9 @@ def _run_certs(options: argparse.Namespace) -> int:
     from fedge.link.certificates import CertificateRequest, make_certificates, revoke  # loads cryptography
 
     if options.revoke:
+        _refuse_making(options)
         for name in revoke(options.folder, options.revoke):
-            print(
-                f"{name} is revoked; copy the new files, and revoked.pem, to the machines that have the old"
-            )
+            print(f"{name} is revoked; {_step_after(name)}; fedge certs without --revoke makes a new one")
         return 0
     hosts = _parse_hosts(options.hosts)
     paths = [path.strip() for path in options.at.split(",")] if options.at else []
@@ -68,6 +67,23 @@ def _run_certs(options: argparse.Namespace) -> int:
     if not written:
         print(f"{options.folder} already has all of them")
     return 0
+
+
+def _step_after(name: str) -> str:
+    """Next step after a revocation; nodes' keys are on no list."""
+    if name.startswith("node-"):
+        return "delete its public key at the SuperLink, and start that again"
+    return "copy revoked.pem beside the cloud's ca.crt"
+
+
+def _refuse_making(options: argparse.Namespace) -> None:
+    """Raise ConfigError for an option of new files beside ``--revoke``, which makes none."""
+    given = [name for name in ("hosts", "leaves", "at", "nodes") if getattr(options, name)]
+    if given:
+        raise ConfigError(
+            f"--revoke must be given alone, but --{given[0]} is given as well; repeat the command without "
+            f"--revoke afterwards, which makes new files"
+        )
 
 
 def _parse_hosts(arguments: list[str]) -> dict[str, list[str]]:

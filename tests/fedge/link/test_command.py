@@ -33,7 +33,19 @@ def test_servers_over_leaves_have_certificates_by_path_and_lose_them_by_name(tmp
     assert {p.stem for p in folder.glob("server-*.crt")} == {"server-0", "server-1.0"}
     assert main(["certs", str(folder), "--revoke", "server-1.0"]) == 0
     assert not (folder / "server-1.0.crt").exists()
-    assert "server-1.0 is revoked" in capsys.readouterr().out
+    assert "server-1.0 is revoked; copy revoked.pem beside the cloud's ca.crt" in capsys.readouterr().out
+
+
+def test_a_revocation_makes_nothing_and_says_the_next_step(tmp_path, capsys):
+    """Options of new files beside it were ignored, and it told to copy files that were not there."""
+    folder = str(tmp_path / "tls")
+    assert main(["certs", folder, "--leaves", "1", "--nodes", "1"]) == 0
+    for words in (["--leaves", "2"], ["--nodes", "1"], ["--at", "1"], ["--hosts", "cloud=one.example"]):
+        assert main(["certs", folder, "--revoke", "leaf-0", *words]) == 4
+        assert f"--revoke must be given alone, but {words[0]}" in capsys.readouterr().err
+    assert (tmp_path / "tls" / "leaf-0.crt").exists()
+    assert main(["certs", folder, "--revoke", "node-0"]) == 0
+    assert "node-0 is revoked; delete its public key at the SuperLink" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
