@@ -451,7 +451,6 @@ ELSEWHERE = (
         "fedge/data/shares.py": "fedge/data/test_partition.py",
         "fedge/data/window_split.py": "fedge/data/test_partition.py",
         # tables, as whole runs write them
-        "fedge/records/tables/round_tables.py": "fedge/records/tables/test_catalog.py",
         "fedge/records/tables/server_table.py": "runs/hierarchy/test_trees.py",
         "fedge/leaf/server.py": "fedge/cloud/test_region.py",
         "fedge/compression/compressor.py": "fedge/compression/test_uplink.py",

@@ -212,7 +212,7 @@ def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0)
     form = task.form(outputs)
     evaluations: EvaluateReply = {}
     for name in metrics:
-        if name.endswith("/loss"):
+        if name.endswith("/loss") and "/sums/" not in name:  # a task may have a sum named loss
             role, split, _ = name.rsplit("/", 2)
             prefix = f"{role}/{split}"
             evaluations[role, cast(SplitName, split)] = Evaluation(

@@ -305,6 +305,12 @@ def _try_sums(
             f"{label}: form must return int64 or float64 arrays of zeros by name, but returned "
             f"{shown({name: str(array.dtype) for name, array in form.items()})}; fix it"
         )
+    unsendable = next((name for name in form if not isinstance(name, str) or "/" in name), None)
+    if unsendable is not None:
+        raise ConfigError(
+            f"{label}: form must name its sums by texts without a slash, as messages have them, but has "
+            f"{shown(unsendable)}; rename it"
+        )
     for part in parts:
         actual = {name: (tuple(sum_.shape), sum_.is_floating_point()) for name, sum_ in part.items()}
         declared = {name: (zeros.shape, zeros.dtype == np.float64) for name, zeros in form.items()}

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from fedge.config.registers.option import ConfigError
 from fedge.records.tables.columns import Table
+from fedge.records.tables.device_tables import growing_tables
 from fedge.records.tables.global_table import GlobalRow, global_table
 from fedge.records.tables.member_tables import ClientRow, LeafRow, client_table, leaf_table
 from fedge.records.tables.score_words import ScoreWords
@@ -18,6 +20,7 @@ __all__ = [
     "GlobalRow",
     "LeafRow",
     "RoundTables",
+    "refuse_repeated_columns",
     "round_tables",
     "tables_of",
 ]
@@ -51,6 +54,18 @@ def round_tables(scores: tuple[Score, ...], loss_unit: str) -> RoundTables:
     """
     words = ScoreWords(scores, loss_unit)
     return RoundTables(global_table(words), leaf_table(words), client_table(words))
+
+
+def refuse_repeated_columns(task: Task) -> None:
+    """Raise ConfigError if a score of a task would repeat a column, such as `leaf`, of a run's table."""
+    tables = tables_of(task)
+    for table in (tables.rounds, tables.leaves, tables.clients, growing_tables(task.scores[0])[0]):
+        repeated = next((name for name in table.names if table.names.count(name) > 1), None)
+        if repeated is not None:
+            raise ConfigError(
+                f"scores of train.task and train.metrics ({', '.join(score.name for score in task.scores)}) "
+                f"must have columns of their own, but {table.path} has {repeated} twice; rename a Score"
+            )
 
 
 _USUAL = round_tables(CLASSIFICATION.scores, CLASSIFICATION.loss_unit)

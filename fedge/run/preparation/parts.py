@@ -58,6 +58,7 @@ from fedge.config.topology import leaf_numbers_below, leaf_of_clients
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.privacy.account import noise_multiplier
+from fedge.records.tables.round_tables import refuse_repeated_columns
 from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread_settings
 from fedge.run.preparation.examples import examples_of
 from fedge.run.preparation.groupings import refuse_grouping_that_fails, tries_grouping
@@ -394,6 +395,7 @@ def _refuse_task_of_other_data(config: Config, shape: DataShape, windows: "Windo
         is_of_classes = shape.y_dtype == "int64" and not shape.y_shape
         examples = () if is_of_classes else (examples_of(shape, windows, train)[1],)
         refuse_task_that_fails(train, shape.classes, *examples)
+        refuse_repeated_columns(task_of(train))
     if gate.enabled and GATES.is_own(gate.rule) and TASKS.is_own(train.task):
         from fedge.serving.gate import refuse_gate_that_fails
 

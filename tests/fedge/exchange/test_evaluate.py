@@ -6,6 +6,7 @@ from evaluations import classified
 
 from fedge.exchange.evaluate import (
     OWN,
+    Evaluation,
     evaluate_messages,
     evaluate_reply,
     models_to_evaluate,
@@ -15,6 +16,7 @@ from fedge.exchange.evaluate import (
 )
 from fedge.exchange.round_context import RoundContext
 from fedge.states.records import to_record
+from fedge.tasks import Task
 
 CONTEXT = RoundContext(42, 3, 7, "/data", "/run.log", 99, 1.5)
 MODELS = {role: {"w": np.full(2, value, np.float32)} for role, value in ((OWN, 1), ("offered", 2))}
@@ -45,6 +47,23 @@ def test_evaluations_come_back(asked):
     assert np.array_equal(found["offered", "val"].confusion, offered.confusion)
     assert (found[OWN, "val"].loss, found[OWN, "val"].differences) == (0.5, None)
     assert found["offered", "val"].differences == (-2.0, 2.0)
+
+
+class _Named(Task):
+    """A task with sums named as entries of a reply."""
+
+    def form(self, outputs):
+        return {name: np.zeros(2) for name in ("loss", "windows", "differences", "moments", "sums")}
+
+
+def test_sums_may_have_names_of_a_replys_entries(asked):
+    """Of an own task whose sum is called `loss`, every evaluation was rejected."""
+    sums = {name: np.array([0.5, place]) for place, name in enumerate(_Named().form(1))}
+    reply = evaluate_reply(asked, {(OWN, "val"): Evaluation(sums, 0.25, 4, (1.0, 1.0))})
+    found = read_evaluate(reply, _Named())
+    assert found.keys() == {(OWN, "val")}
+    assert (found[OWN, "val"].loss, found[OWN, "val"].windows) == (0.25, 4)
+    assert all(np.array_equal(found[OWN, "val"].sums[name], sums[name]) for name in sums)
 
 
 def test_scores_are_pooled_over_windows():

@@ -123,6 +123,18 @@ def test_a_task_with_a_class_per_pixel_is_told_to_say_the_shape_of_its_answers(t
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["top/5", 5])
+def test_a_sum_whose_name_no_message_can_have_is_one_line(name, tmp_path, monkeypatch):
+    """Clients could not send `top/5`, so no evaluation of the run arrived."""
+    (tmp_path / "named_sums.py").write_text(DENSE.replace('"all"', repr(name)))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "named_sums", raising=False)
+    y = np.tile(np.eye(4, dtype=np.int64), (3, 1, 1))
+    with pytest.raises(ConfigError, match=rf"sums by texts without a slash, .* but has {name!r}") as caught:
+        refuse_task_that_fails(TrainConfig(task="named_sums:Shaped"), 2, y)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_manifest_names_scores_without_their_code():
     config = TrainConfig(metrics="my_losses:errors")
     scores, unit = scores_of(task_entry(config))
