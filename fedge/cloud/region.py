@@ -79,14 +79,12 @@ class RegionModels(LeafModels):
         for server in self._below:
             server.models.take_tentatively(self._with_personal(server, offer))
 
-    def serve_unseen(self, model: State | None) -> None:
+    def serve_unseen(self, model: State | None, is_own: bool) -> None:
         """Serve unseen clients a separate model, or, with None, the known clients'."""
-        super().serve_unseen(model)
+        super().serve_unseen(model, is_own)
         for server in self._below:
-            is_own = model is not None and model is self.model
-            server.models.serve_unseen(
-                self._with_personal(server, model) if is_own and model is not None else model
-            )
+            below = self._with_personal(server, model) if is_own and model is not None else model
+            server.models.serve_unseen(below, is_own)
 
     def trained(self, line: Line, model: State) -> None:
         """Set the mean of a line's models from below; the servers train it and serve their previous model."""

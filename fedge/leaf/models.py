@@ -135,8 +135,13 @@ class LeafModels:
         """Train an offer, and keep the served model as the leaf's own line."""
         self._models |= {"model": offer, "own_line": self.served}
 
-    def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a separate model, or, with None, the known clients'."""
+    def serve_unseen(self, model: State | None, is_own: bool) -> None:
+        """Serve unseen clients a separate model, or, with None, the known clients'.
+
+        Args:
+            model: its own model or its cluster's, or None.
+            is_own: whether it is its own, to which servers below add their personal entries.
+        """
         self._put("unseen", model)
 
     def serve_personal(self, model: State) -> None:

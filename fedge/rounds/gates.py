@@ -68,7 +68,8 @@ class Gates:
             choosing.serve_decision(child, decision, offer and offer[1], models, tentatively)
             role = serving.unseen_role(self.personal, child) if child.unseen_clients else None
             if not (role == OWN and child.is_apart):  # then those below serve theirs already
-                child.models.serve_unseen(asked.unseen_clients[child.number][role] if role else None)
+                model = asked.unseen_clients[child.number][role] if role else None
+                child.models.serve_unseen(model, is_own=role == OWN)
             record.gates.append(replace(decision, unseen_role=role))
 
     def decide_again(self, record: ServerRoundRecord, evaluated: Evaluated) -> None:

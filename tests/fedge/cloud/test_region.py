@@ -189,7 +189,7 @@ def test_what_a_region_serves_all_below_serve():
     branches, leaves = tree_of([0.0] * 8, 1, "2x2x2x1")
     served, unseen = state(3.0), state(4.0)
     branches[1].models.continue_with(served)
-    branches[1].models.serve_unseen(unseen)
+    branches[1].models.serve_unseen(unseen, is_own=False)
     assert [leaf.models.served is served for leaf in leaves] == [False] * 4 + [True] * 4
     assert [leaf.models.unseen is unseen for leaf in leaves] == [False] * 4 + [True] * 4
     branches[0].begin(unseen)
@@ -202,15 +202,23 @@ def test_unseen_clients_are_served_a_leaf_s_own_layers_with_the_region_s_model_a
     region.models.continue_with(state(9.0))
     seen = [region.evaluated_model(leaf, "own", region.model, unseen=True) for leaf in leaves]
     assert [model is leaf.models.served for model, leaf in zip(seen, leaves, strict=True)] == [True, True]
-    region.models.serve_unseen(region.model)
+    region.models.serve_unseen(region.model, is_own=True)
     assert [float(leaf.models.unseen["w"][0]) for leaf in leaves] == models(leaves) == [1.0, 5.0]
     other = state(7.0)
-    region.models.serve_unseen(other)
+    region.models.serve_unseen(other, is_own=False)
     assert all(leaf.models.unseen is other for leaf in leaves)
     assert all(region.evaluated_model(leaf, "own", region.model, unseen=True) is other for leaf in leaves)
     assert all(region.evaluated_model(leaf, "own", region.model) is leaf.models.served for leaf in leaves)
-    region.models.serve_unseen(None)
+    region.models.serve_unseen(None, is_own=False)
     assert all(leaf.models.unseen is None for leaf in leaves)
+
+
+def test_unseen_clients_are_served_a_cluster_s_model_as_it_is_although_the_region_took_it():
+    region, leaves = apart(kept=["w"])
+    region.models.continue_with(state(9.0))
+    region.models.serve_unseen(region.model, is_own=False)
+    assert all(leaf.models.unseen is region.model for leaf in leaves)
+    assert models(leaves) == [1.0, 5.0]
 
 
 def test_a_region_knows_who_is_below():

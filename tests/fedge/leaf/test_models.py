@@ -65,9 +65,9 @@ def test_nothing_goes_on_with_a_fine_tuned_model(models):
     models.serve_personal(state(8))
     assert held(models) == {"model": 0, "served": 8}
     assert models.training(PERSONAL) is models.served
-    models.serve_unseen(state(9))
+    models.serve_unseen(state(9), is_own=False)
     assert held(models)["unseen"] == 9
-    models.serve_unseen(None)
+    models.serve_unseen(None, is_own=False)
     assert models.unseen is None
 
 
@@ -87,7 +87,7 @@ def full():
     models = LeafModels(state(1))
     models.take_tentatively(state(2))
     models.apply_cloud_step(cluster=models.model, trial=state(3))
-    models.serve_unseen(state(4))
+    models.serve_unseen(state(4), is_own=False)
     return models
 
 

@@ -229,3 +229,16 @@ def test_noise_of_a_personal_model_is_its_own(carry_out):
     plain = carry_out(**private)
     tuned = carry_out(**private, **{"personal.leaf-rounds": 1})
     assert seen_by_the_cloud(tuned) == seen_by_the_cloud(plain)
+
+
+@pytest.mark.parametrize("hierarchy", [{"hierarchy.num-servers": 4}, {"hierarchy.tree": "2x2x2"}], ids=str)
+def test_unseen_clients_are_served_the_mean_with_its_last_layer(hierarchy, carry_out):
+    """In a tree they evaluated the mean, but the stored model had the last layer that their leaf keeps."""
+    changes = {**OPEN, "partition.unseen-clients": 1, "personal.layers": "head", "num-server-rounds": 2}
+    folder = carry_out(**changes, **hierarchy, clients=8)
+    final = load_file(folder / "checkpoints" / "final.safetensors")
+    names = [name.removeprefix("unseen-0/") for name in final if name.startswith("unseen-0/")]
+    assert names
+    for name in names:
+        assert all(np.array_equal(final[f"unseen-{i}/{name}"], final[f"unseen-0/{name}"]) for i in range(4))
+    assert any(not np.array_equal(final[f"leaf-1/{name}"], final[f"leaf-0/{name}"]) for name in names)
