@@ -34,6 +34,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.link.certificate_checks import CLOCK_TOLERANCE, read_certificate
+from fedge.link.revocations import note_replaced, replaced_serials, write_list
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
 HERE = ("localhost", "127.0.0.1")  # names by which any server is reached from its own machine
@@ -245,6 +246,8 @@ def _write_certificate(
     )
     if role.is_server:
         builder = builder.add_extension(x509.SubjectAlternativeName(role.alternatives), critical=False)
+    if (replaced := folder / f"{role.name}.crt").is_file():
+        note_replaced(folder, role.name, replaced)
     _write_secret(folder / f"{role.name}.key", _pem_of(own_key), written)
     signed = builder.sign(key, hashes.SHA256())
     _write(folder / f"{role.name}.crt", signed.public_bytes(serialization.Encoding.PEM), written)
@@ -326,8 +329,8 @@ def _write(
 def revoke(folder: Path, names: Sequence[str]) -> list[str]:
     """Revoke certificates, or keys of nodes; `make_certificates` can then create new ones.
 
-    A certificate is added to the list of `fedge.link.revocations`. A node's public key is deleted, so no
-    SuperLink started later admits it.
+    A certificate is added to the list of `fedge.link.revocations`, with those that it replaced. A node's
+    public key is deleted, so no SuperLink started later admits it.
 
     Args:
         folder: the authority's folder.
@@ -339,15 +342,13 @@ def revoke(folder: Path, names: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: the folder has no certificate or key of a name.
     """
-    from fedge.link.revocations import write_list
-
     serials, files = set(), []
     for name in names:
         paths = [folder / f"{name}{kind}" for kind in (".crt", ".key", ".pub", "")]
         if name == AUTHORITY or "/" in name or not (paths[0].is_file() or paths[2].is_file()):
             raise ConfigError(f"--revoke must name a certificate or node of {folder}, but is {shown(name)}")
         if paths[0].is_file():
-            serials.add(read_certificate(paths[0]).serial_number)
+            serials |= {read_certificate(paths[0]).serial_number, *replaced_serials(folder, name)}
         files += paths
     if serials:
         key, authority = _read_authority(folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt")

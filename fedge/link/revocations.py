@@ -5,6 +5,7 @@ any channel. Servers read the file again after every change.
 """
 
 import logging
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fedge.link.certificate_checks import CLOCK_TOLERANCE, content_of, fault_and
 logger = logging.getLogger(__name__)
 
 FILE = "revoked.pem"
+REPLACED = "replaced.txt"  # beside the authority's key: "NAME SERIAL" of each certificate made anew
 _DAYS = 3650  # a list stays valid until replaced
 
 
@@ -39,6 +41,41 @@ def write_list(
     temporary = folder / f"{FILE}.new"
     temporary.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     temporary.replace(folder / FILE)  # readers see the old or the new list
+
+
+def note_replaced(folder: Path, name: str, certificate: Path) -> None:
+    """Note a certificate that is made anew, so that a later revocation of the name includes it.
+
+    Args:
+        folder: the authority's folder.
+        name: name of the certificate.
+        certificate: its file; one that cannot be read is passed over.
+    """
+    try:
+        serial = x509.load_pem_x509_certificate(content_of(certificate)).serial_number
+    except ValueError:
+        return
+    with open(folder / REPLACED, "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(f"{name} {serial:x}\n")
+
+
+def replaced_serials(folder: Path, name: str) -> set[int]:
+    """Serial numbers of a name's certificates before the present one.
+
+    Raises:
+        ConfigError: their file was changed.
+    """
+    file = folder / REPLACED
+    if not file.is_file():
+        return set()
+    try:
+        rows = [line.split() for line in file.read_text(encoding="ascii").splitlines()]
+        return {int(serial, 16) for named, serial in rows if named == name}
+    except ValueError as error:
+        raise ConfigError(
+            f"{file} must have lines of a name and a serial number in hex, but cannot be read: {error}; "
+            f"restore it, or revoke at a new authority, in an empty folder"
+        ) from error
 
 
 class Revoked:

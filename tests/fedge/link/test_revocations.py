@@ -8,7 +8,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.link import revocations
 from fedge.link.certificate_checks import read_certificate
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
-from fedge.link.revocations import FILE, Revoked
+from fedge.link.revocations import FILE, REPLACED, Revoked
 
 
 @pytest.fixture
@@ -25,6 +25,34 @@ def test_without_a_list_nothing_is_on_it_and_one_that_comes_is_seen(folder):
     assert listed.serials() == {first}
     revoke(folder, ["leaf-1"])
     assert listed.serials() == {first, second}
+
+
+def test_certificates_made_anew_before_are_revoked_with_the_present_one(tmp_path):
+    folder = tmp_path / "one"
+    serials = set()
+    for days in (9, 60, 300):  # each has less than a third left of the next
+        make_certificates(folder, CertificateRequest(leaves=2, days=days))
+        serials.add(read_certificate(folder / "leaf-0.crt").serial_number)
+    (folder / "leaf-1.crt").write_text("damaged")
+    make_certificates(folder, CertificateRequest(leaves=2, days=300))
+    listed = Revoked(folder, read_certificate(folder / "ca.crt"))
+    revoke(folder, ["leaf-0"])
+    assert len(serials) == 3
+    assert listed.serials() == serials
+    assert (folder / REPLACED).stat().st_mode & 0o077 == 0
+    make_certificates(folder, CertificateRequest(leaves=2, days=300))
+    newest = read_certificate(folder / "leaf-0.crt").serial_number
+    assert newest not in listed.serials()
+    revoke(folder, ["leaf-0"])
+    assert listed.serials() == {*serials, newest}
+
+
+@pytest.mark.parametrize("text", ["leaf-0 zz\n", "leaf-0\n", "ü 1\n"])
+def test_a_changed_file_of_replaced_certificates_is_refused_before_anything_is_revoked(folder, text):
+    (folder / REPLACED).write_text(text)
+    with pytest.raises(ConfigError, match=r"replaced.txt must have lines of a name and a serial number"):
+        revoke(folder, ["leaf-0"])
+    assert (folder / "leaf-0.crt").is_file()
 
 
 def test_another_authority_s_list_and_a_spoilt_one_do_not_count(folder, tmp_path):
