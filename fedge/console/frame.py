@@ -11,6 +11,7 @@ Pure functions from state to text, which depend on the terminal only through its
     training: 3 of 6 clients back, waiting for 2 4 5
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ class Board:
         leaf_round: leaf round within the current global round.
         standing: current or last exchange.
         result: result of the last global round.
-        trends: test scores of the last rounds, per leaf; the last entry is over all.
+        trends: finite test scores of the last rounds, per leaf; the last entry is over all.
     """
 
     num_rounds: int
@@ -106,10 +107,10 @@ class Board:
         """Add a global round."""
         self.result, self.done, self.leaf_round = result, result.global_round, 0
         for trend, leaf in zip(self.trends, result.leaves, strict=False):
-            if leaf.test_score is not None:
+            if leaf.test_score is not None and math.isfinite(leaf.test_score):
                 trend.append(leaf.test_score)
         spread = result.over_clients("test_score")
-        if self.trends and spread:
+        if self.trends and spread and math.isfinite(spread.mean):
             self.trends[-1].append(spread.mean)
 
 
@@ -304,8 +305,9 @@ def _trend_title(rows: Sequence[Sequence[float]], width: int) -> str:
 def _sparkline(values: Sequence[float], rows: Sequence[Sequence[float]], width: int, levels: str) -> Text:
     """The last `width` values as a line of blocks, on the common scale of all rows."""
     low, high = _range(rows, width)
-    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
-    line = "".join(levels[round((value - low) * scale)] for value in list(values)[-width:])
+    spread = high - low if 0 < high - low < math.inf else 0.0
+    shares = [(value - low) / spread if spread else 0.0 for value in list(values)[-width:]]
+    line = "".join(levels[round(share * (len(levels) - 1))] for share in shares)
     return Text(line, style=colour(0))
 
 

@@ -87,6 +87,22 @@ def test_a_trend_has_one_scale_for_all_leaves(make_result):
     assert [next(c for c in line if c in FANCY.levels) for line in lines[4:7]] == ["▁", "▅", "▃"]
 
 
+@pytest.mark.parametrize("score", [float("inf"), float("-inf"), float("nan"), 1e308, -1e308, 5e-324])
+def test_scores_of_any_size_leave_the_frame_in_place(make_result, score):
+    board = board_of(make_result)
+    for value in (score, -score, 0.5):
+        result = make_result(global_round=2)
+        leaves = [dataclasses.replace(result.leaves[0], test_score=value), *result.leaves[1:]]
+        clients = [dataclasses.replace(client, test_score=value) for client in result.clients]
+        board.take(dataclasses.replace(result, leaves=leaves, clients=clients))
+    lines = text_of(frame(board, 120, 24))
+    assert "0.500" in lines[4]
+    assert "trend" in lines[3]
+    board.trends[0] = type(board.trends[0])([0.0, 5e-324])
+    board.trends[-1].clear()
+    assert "▁█" in text_of(frame(board, 120, 24))[4]
+
+
 @given(
     st.integers(40, 250), st.integers(10, 70), st.integers(1, 40), st.integers(1, 30), st.integers(0, 60),
     st.booleans(),
