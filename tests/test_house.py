@@ -9,6 +9,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -566,6 +567,35 @@ def test_no_programs_output_can_fail_its_reader() -> None:
     modules = [file for file in (ROOT / "fedge").rglob("*.py") if "subprocess" in file.read_text("utf-8")]
     assert len(modules) > 10
     assert [line for file in modules for line in _strict_readers(file)] == []
+
+
+_COMMAND = re.compile(r"\b(?:(?:fedge|hhar|flwr) (?!must\b)[a-z]+|chmod \S+|chown|rm|sbatch)(?: [a-z.]+)? $")
+
+
+def _unquoted_paths(file: Path) -> list[str]:
+    """Lines of a module with a command in an f-string and a value that no shell quoting was applied to."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        for text, value in pairwise(node.values if isinstance(node, ast.JoinedStr) else []):
+            is_command = isinstance(text, ast.Constant) and _COMMAND.search(str(text.value))
+            if is_command and isinstance(value, ast.FormattedValue):
+                found.append(f"{file.name}:{value.lineno} {ast.unparse(value.value)}")
+    names = (" name", " data_card.name", " shlex.")  # names need no quotes
+    return [line for line in found if not any(name in line for name in names)]
+
+
+def test_paths_in_commands_to_copy_are_quoted() -> None:
+    """A folder with a blank in its name: a command that a message tells works as it stands."""
+    files = [file for package in ("fedge", "hhar") for file in (ROOT / package).rglob("*.py")]
+    assert [line for file in sorted(files) for line in _unquoted_paths(file)] == []
+
+
+def test_an_unquoted_path_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "tells.py"
+    file.write_text(
+        'a = f"x; resume with: fedge resume {folder}"\nb = f"run chmod go-w {shlex.quote(path)}"\n'
+    )
+    assert _unquoted_paths(file) == ["tells.py:1 folder"]
 
 
 def test_a_comparison_with_a_name_is_seen(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def _download(options: argparse.Namespace) -> int:
         )
         print(f"{path}  sha256 {sha256} ({verdict})")
     print(f"licence: {data_card.licence}\ncite: {data_card.citation}")
-    source_argument = "" if options.to in (None, RAW / data_card.name) else f" {options.to}"
+    source_argument = "" if options.to in (None, RAW / data_card.name) else f" {shlex.quote(str(options.to))}"
     print(f"next: fedge datasets prepare {data_card.name}{source_argument}")
     return 0
 

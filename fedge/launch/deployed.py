@@ -6,6 +6,7 @@ usual place; on another, in `runs-dir`, relative to the SuperLink's working dire
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -185,7 +186,7 @@ def _no_end_message(
         if is_listening("address", address)
         else f"the SuperLink at {address} no longer answers; start fedge superlink there again"
     )
-    log = f"flwr log {output.run_id} {' '.join(_superlink_arguments(app))}"
+    log = shlex.join(["flwr", "log", output.run_id, *_superlink_arguments(app)])
     return f"{fault}; resume with: {_resume_command(app, is_local, settings)}; its log: {log}"
 
 
@@ -197,9 +198,10 @@ def _run_folder(settings: Mapping[str, Any]) -> Path:
 def _resume_command(app: Sequence[str], is_local: bool, settings: Mapping[str, Any]) -> str:
     """Command to resume the run."""
     if is_local:
-        return f"fedge resume {_run_folder(settings)} --app {app[0]} --federation {app[1]}"
-    run = settings["resume"] or settings["run-name"]
-    return f"fedge run {' '.join(app)} -c 'resume=\"{run}\"' with the options of the run"
+        folder = str(_run_folder(settings))
+        return shlex.join(["fedge", "resume", folder, "--app", app[0], "--federation", app[1]])
+    resume = f'resume="{settings["resume"] or settings["run-name"]}"'
+    return f"{shlex.join(['fedge', 'run', *app, '-c', resume])} with the options of the run"
 
 
 def _refuse_unreachable(project: Project, federation: str, address: str) -> None:

@@ -12,6 +12,7 @@ import functools
 import grp
 import os
 import pwd
+import shlex
 import stat
 import time
 from collections.abc import Iterator
@@ -114,7 +115,9 @@ def _refuse_untrusted_library(path: Path) -> None:
     if status.st_uid not in (0, os.geteuid(), os.stat(__file__).st_uid):
         raise UnavailableError("its library belongs to another account; run python -m fedge.native.build")
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status)):
-        raise UnavailableError(f"other accounts can write to its library; run chmod go-w {path}")
+        raise UnavailableError(
+            f"other accounts can write to its library; run chmod go-w {shlex.quote(str(path))}"
+        )
     if not written_digest(path):
         raise UnavailableError("its library has no digest file; run python -m fedge.native.build")
     if library_digest(content) != written_digest(path):

@@ -20,6 +20,7 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.own_places import own_home
+from fedge.records.folder import resume_command
 from fedge.records.foreign_folder import refuse_links
 from fedge.records.manifest import read_manifest, write_manifest
 from fedge.records.outputs import (
@@ -64,7 +65,7 @@ def export_run(folder: Path, target: Path) -> Path:
         remedy = (
             "restore it from a copy, or start the run again"
             if lost_tables
-            else f"fedge resume {folder} repairs it"
+            else f"{resume_command(folder)} repairs it"
         )
         raise ConfigError(f"a run must be intact for export, but {'; '.join(damaged)}; {remedy}")
     if target.exists():

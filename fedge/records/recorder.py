@@ -20,7 +20,7 @@ from fedge.inference.card import Card
 from fedge.process.durable import sync, write_bytes
 from fedge.process.resources.memory import ProcessMemory
 from fedge.process.resources.room import remedy
-from fedge.records.folder import write_json
+from fedge.records.folder import resume_command, write_json
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_models, models_file
@@ -211,7 +211,7 @@ class Recorder:
             is_resumable = bool(checkpoints(self.folder / FOLDER))
             raise RecordError(
                 f"cannot write {content} of {self.folder}: {error.strerror or error}; {remedy(error)}, then "
-                + (f"fedge resume {self.folder}" if is_resumable else "start the run again")
+                + (resume_command(self.folder) if is_resumable else "start the run again")
             ) from error
 
     def write_round(

@@ -1,6 +1,7 @@
 """Hook to write the report at the end of a run; its failure never fails the run."""
 
 import logging
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 def write_report_at_end(folder: Path, say: Callable[[str], None]) -> None:
     """Write the run's report, and print where it is; a signal ends this, and prints what is missing."""
-    command = f"fedge report {short(folder)}"
+    command = f"fedge report {shlex.quote(short(folder))}"
     not_yet = f"note: the run's report is not written yet; write it with {command}"
     try:
         with exits.finishing(not_yet):

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -99,7 +100,7 @@ def write_checkpoint(
         if culprit is not None and not Path(culprit).is_relative_to(parent):  # one of the run's tables
             reason = f"{culprit}: {reason}"
         next_step = (
-            f"earlier ones are intact: {remedy(error)}, then fedge resume {parent.parent}"
+            f"earlier ones are intact: {remedy(error)}, then fedge resume {shlex.quote(str(parent.parent))}"
             if checkpoints(parent)
             else f"it is the first: {remedy(error)}, then start the run again"
         )

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -216,9 +217,8 @@ def _write_scripts(
         script = write_script(sweep, todo, settings)
         _keep_plan(sweep)
         print(submit(script) if options.submit else f"next: {to_submit(script)}")
-        print(
-            f"when it is done: fedge sweep {sweep.path} --launcher slurm   # resumes, or compares", flush=True
-        )
+        command = f"fedge sweep {shlex.quote(str(sweep.path))} --launcher slurm"
+        print(f"when it is done: {command}   # resumes, or compares", flush=True)
     return exits.COMPLETED
 
 
@@ -270,8 +270,9 @@ def _carry_out(
             for outcome in pool.results():
                 print(counter.take(outcome, pool), flush=True)
     except KeyboardInterrupt:
-        files = " ".join(map(str, options.files)) + (" --launcher ray" if settings.address else "")
-        print(f"interrupted: {_progress_text(counter)}; resume with: fedge sweep {files}", flush=True)
+        command = shlex.join(["fedge", "sweep", *map(str, options.files)])
+        launcher = " --launcher ray" if settings.address else ""
+        print(f"interrupted: {_progress_text(counter)}; resume with: {command}{launcher}", flush=True)
         raise
     _summarise(sweeps)
     return _report_failures(counter)
@@ -306,9 +307,8 @@ def _carry_out_search(options: argparse.Namespace, jobs: int, workers: int) -> i
             with exits.interruptions():
                 sweep = search_through(search, trials, carry_out)
         except KeyboardInterrupt:
-            print(
-                f"interrupted: {_progress_text(counter)}; resume with: fedge sweep {search.path}", flush=True
-            )
+            command = f"fedge sweep {shlex.quote(str(search.path))}"
+            print(f"interrupted: {_progress_text(counter)}; resume with: {command}", flush=True)
             raise
         _summarise([sweep])
         print(*write_trials(search, trials), sep="\n", flush=True)

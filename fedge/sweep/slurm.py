@@ -71,7 +71,7 @@ def _script(sweep: Sweep, names: Sequence[str], settings: JobSettings, folder: P
     return "\n".join(
         [
             "#!/bin/bash",
-            f"# Written by fedge sweep {sweep.path}: a task per run. Submit it again to resume.",
+            f"# A task per run of {sweep.path}, written by fedge sweep. Submit it again to resume.",
             *(f"#SBATCH {shlex.quote(option)}" for option in options),  # sbatch reads quotes as a shell does
             "set -eu",
             f"cd {shlex.quote(str(Path.cwd()))}",

@@ -179,7 +179,7 @@ def keys_of(certs: Path, numbers: str | None, option: str = "--nodes") -> list[P
         fault = f"no {missing[0]}" if missing else "none"
         raise ConfigError(
             f"{option} needs keys of SuperNodes in {certs}, but there is {fault}; create keys: fedge certs "
-            f"{certs} --nodes N"
+            f"{shlex.quote(str(certs))} --nodes N"
         )
     return keys
 

@@ -86,7 +86,8 @@ def _tls_arguments(options: argparse.Namespace) -> list[str]:
     authority, key = options.certs / "ca.crt", options.certs / f"node-{options.partition}"
     if not authority.exists():
         raise ConfigError(
-            f"--certs must have ca.crt, but {authority} is missing; create it: fedge certs {options.certs}"
+            f"--certs must have ca.crt, but {authority} is missing; create it: "
+            f"fedge certs {shlex.quote(str(options.certs))}"
         )
     if not refuse_other_authority("--superlink", options.superlink, authority):
         reason = fault_of_reaching("--superlink", options.superlink) or "no answer"

@@ -16,7 +16,7 @@ from fedge.config.sections.guard import BEST, CheckpointConfig
 from fedge.config.sections.hierarchy import OF_TREE
 from fedge.data.own_windows import WindowsReport
 from fedge.privacy.noise import SYSTEM
-from fedge.records.folder import find_run, short
+from fedge.records.folder import find_run, resume_command, short
 from fedge.records.foreign_folder import refuse_foreign_files, refuse_inaccessible, refuse_links
 from fedge.records.manifest import RunFolderError, invalid_entries, read_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, has_checksum, is_kept_model
@@ -317,7 +317,7 @@ def _refuse_other_config(resumption: Resumption, config: Config, seed: int) -> N
     if differing:
         raise ConfigError(
             f"resume needs the options of {short(resumption.folder)}, but {'; '.join(differing)}; "
-            f"give the same values, as fedge resume {short(resumption.folder)} does"
+            f"give the same values, as {resume_command(resumption.folder)} does"
         )
 
 

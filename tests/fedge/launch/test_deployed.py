@@ -96,9 +96,10 @@ def test_whom_a_superlink_is_certified_by_is_a_file_of_the_project(project, tmp_
         ("127.0.0.1:{}", "", "the SuperLink at 127.0.0.1:{} no longer answers; start fedge superlink there "
          "again; resume with: fedge resume /r/x --app . --federation there; its log: flwr log 7 . there"),
         ("127.0.0.1:{}", "/r/y", "fedge resume /r/y --app . --federation there; its log"),
+        ("127.0.0.1:{}", "/my runs/y", "fedge resume '/my runs/y' --app . --federation there; its log"),
         ("127.0.0.2:{}", "", "fedge run . there -c 'resume=\"x\"' with the options of the run;"),
     ],
-    ids=["here", "resumed", "elsewhere"],
+    ids=["here", "resumed", "blank", "elsewhere"],
 )  # fmt: skip
 def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
     port = free_port()
