@@ -18,7 +18,7 @@ from fedge import simulate
 # file → rounds of the run, and after which each service dies, of those that are started again
 DEATHS = {
     "deploy/compose.yml": (60, {"leaf-1": 10, "leaf-0": 20}),
-    "deploy/superlink.yml": (6, {"node-1": 2}),
+    "deploy/superlink.yml": (4, {"node-1": 2}),
 }
 
 
